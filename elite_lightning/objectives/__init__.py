@@ -1,0 +1,6 @@
+"""Objectives: from tensors to a loss. Nothing here knows SQL, generation or Lightning."""
+
+from elite_lightning.objectives.aggregate import MeanParts, count_responses, merge_metrics
+from elite_lightning.objectives.replay import length_normalised_nll
+
+__all__ = ["MeanParts", "count_responses", "length_normalised_nll", "merge_metrics"]

@@ -1,0 +1,1 @@
+"""PocketSQL: the bundled text-to-SQL benchmark, made by a seeded generator."""

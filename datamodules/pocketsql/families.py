@@ -91,7 +91,8 @@ def without(r: Roles, p: tuple[str, ...], f: Filter, rng: random.Random) -> Draf
         (
             f"SELECT {columns(p)} FROM {r.entity}"
             + where(f"{r.key} NOT IN ( SELECT {r.link_key} FROM {r.link} )", f.on()),
-            f"SELECT {columns(p, 't1. ')} FROM {r.entity} AS t1 LEFT JOIN {r.link} AS t2 ON t2. {r.link_key} = t1. {r.key}"
+            f"SELECT {columns(p, 't1. ')} FROM {r.entity} AS t1 "
+            f"LEFT JOIN {r.link} AS t2 ON t2. {r.link_key} = t1. {r.key}"
             + where(f"t2. {r.link_key} IS NULL", f.on("t1. ")),
             f"SELECT {columns(p)} FROM {r.entity} AS t1"
             + where(f"NOT EXISTS ( SELECT 1 FROM {r.link} AS t2 WHERE t2. {r.link_key} = t1. {r.key} )", f.on()),
@@ -170,7 +171,8 @@ def both(r: Roles, p: tuple[str, ...], f: Filter, rng: random.Random) -> Draft:
         (
             f"SELECT {columns(p)} FROM {r.entity}"
             + where(f"{r.key} IN ( {keys_above} )", f"{r.key} IN ( {keys_below} )", f.on()),
-            f"SELECT {columns(p)} FROM {r.entity}{where(f'{r.key} IN ( {keys_above} INTERSECT {keys_below} )', f.on())}",
+            f"SELECT {columns(p)} FROM {r.entity}"
+            + where(f"{r.key} IN ( {keys_above} INTERSECT {keys_below} )", f.on()),
             f"SELECT {columns(p)} FROM {r.entity} AS t1"
             + where(f"EXISTS ( {matching} > {high} )", f"EXISTS ( {matching} < {low} )", f.on()),
             f"SELECT DISTINCT {columns(p, 't1. ')} {joined} JOIN {r.link} AS t3 ON t3. {r.link_key} = t1. {r.key}"
@@ -260,8 +262,9 @@ def extreme_in_category(r: Roles, p: tuple[str, ...], f: Filter, rng: random.Ran
         (
             f"{start} WHERE t1. {number} = ( SELECT {d.function} ( t2. {number} ) FROM {r.entity} AS t2 "
             f"WHERE t2. {category} = t1. {category} )",
-            f"SELECT {columns(p)} FROM ( SELECT * , RANK ( ) OVER ( PARTITION BY {category} ORDER BY {number} {d.order} ) "
-            f"AS r FROM {r.entity} WHERE {category} IS NOT NULL AND {number} IS NOT NULL ) WHERE r = 1",
+            f"SELECT {columns(p)} FROM ( SELECT * , RANK ( ) OVER ( PARTITION BY {category} "
+            f"ORDER BY {number} {d.order} ) AS r FROM {r.entity} "
+            f"WHERE {category} IS NOT NULL AND {number} IS NOT NULL ) WHERE r = 1",
             f"{start} WHERE {known} AND NOT EXISTS ( SELECT 1 FROM {r.entity} AS t2 WHERE {rival} )",
             f"WITH c AS ( SELECT {category} , {d.function} ( {number} ) AS m FROM {r.entity} GROUP BY {category} ) "
             f"{start} JOIN c ON c. {category} = t1. {category} AND c. m = t1. {number}",
@@ -284,7 +287,9 @@ def every(r: Roles, p: tuple[str, ...], f: Filter, rng: random.Random) -> Draft:
             f"SELECT {columns(p)} FROM {r.entity}"
             + where(f"{r.key} IN ( {keys} EXCEPT {keys} WHERE {v} <= {bound} )", f.on()),
             f"SELECT {columns(p)} FROM {r.entity} AS t1"
-            + where(f"( SELECT MIN ( {v} ) FROM {r.link} AS t2 WHERE t2. {r.link_key} = t1. {r.key} ) > {bound}", f.on()),
+            + where(
+                f"( SELECT MIN ( {v} ) FROM {r.link} AS t2 WHERE t2. {r.link_key} = t1. {r.key} ) > {bound}", f.on()
+            ),
             f"WITH c AS ( SELECT {r.link_key} , MIN ( {v} ) AS m FROM {r.link} GROUP BY {r.link_key} ) "
             f"SELECT {columns(p, 't1. ')} FROM {r.entity} AS t1 JOIN c ON c. {r.link_key} = t1. {r.key}"
             + where(f"c. m > {bound}", f.on("t1. ")),
@@ -350,7 +355,9 @@ def some(r: Roles, p: tuple[str, ...], f: Filter, rng: random.Random) -> Draft:
             f"WITH c AS ( {keys} ) SELECT {columns(p)} FROM {r.entity}"
             + where(f"{r.key} IN ( SELECT {r.link_key} FROM c )", f.on()),
             f"SELECT {columns(p)} FROM {r.entity} AS t1"
-            + where(f"( SELECT MAX ( {v} ) FROM {r.link} AS t2 WHERE t2. {r.link_key} = t1. {r.key} ) > {bound}", f.on()),
+            + where(
+                f"( SELECT MAX ( {v} ) FROM {r.link} AS t2 WHERE t2. {r.link_key} = t1. {r.key} ) > {bound}", f.on()
+            ),
         ),
     )
 
@@ -407,7 +414,9 @@ def total(r: Roles, p: tuple[str, ...], f: Filter, rng: random.Random) -> Draft:
                 f.on(),
             ),
             f"SELECT {columns(p)} FROM {r.entity} AS t1"
-            + where(f"( SELECT SUM ( {v} ) FROM {r.link} AS t2 WHERE t2. {r.link_key} = t1. {r.key} ) > {bound}", f.on()),
+            + where(
+                f"( SELECT SUM ( {v} ) FROM {r.link} AS t2 WHERE t2. {r.link_key} = t1. {r.key} ) > {bound}", f.on()
+            ),
             f"WITH c AS ( {groups} ) SELECT {columns(p, 't1. ')} FROM {r.entity} AS t1 "
             f"JOIN c ON c. {r.link_key} = t1. {r.key}{where(f'c. m > {bound}', f.on('t1. '))}",
             f"SELECT {columns(p, 't1. ')} FROM {r.entity} AS t1 JOIN ( {groups} ) AS c "
@@ -459,9 +468,24 @@ def leaders(r: Roles, p: tuple[str, ...], f: Filter, rng: random.Random) -> Draf
 FAMILIES: dict[str, Family] = {
     family.__name__: family
     for family in (
-        without, extreme, counted, both, linked, average, either, extreme_in_category, every,
-        second, crowded_category, some, between, busiest, total, alike, leaders,
-    )  # fmt: skip
+        without,
+        extreme,
+        counted,
+        both,
+        linked,
+        average,
+        either,
+        extreme_in_category,
+        every,
+        second,
+        crowded_category,
+        some,
+        between,
+        busiest,
+        total,
+        alike,
+        leaders,
+    )
 }
 
 # Families whose solutions have a place for an extra condition on the entity.

@@ -57,7 +57,8 @@ CONDITIONS: dict[str, tuple[str, ...]] = {
     ),
     "second": (
         "with the second {word} {num}", "whose {num} is the second {word}", "that have the second {word} {num} of all",
-        "that are second by {word} {num}", "whose {num} is the second {word} of all", "that have the second {word} {num}",
+        "that are second by {word} {num}", "whose {num} is the second {word} of all",
+        "that have the second {word} {num}",
     ),
     "crowded_category": (
         "with at least {n} {E}", "that have {n} or more {E}", "shared by at least {n} {E}",

@@ -1,0 +1,119 @@
+"""Seeded rows for PocketSQL's databases: one SQLite file a copy, in the layout of Spider's test suite.
+
+Rows hold NULLs, ties and repeated links, so that a query that ignores them gives other rows on some copy.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from datamodules.pocketsql.families import LARGEST_NUMBER
+from datamodules.pocketsql.schema_text import Column, PocketSchema, Table
+
+COPIES = 3  # the problem's own database and two differently seeded ones
+NULL_SHARE = 0.05
+TIE_SHARE = 0.15
+LINKED_SHARE = 0.75  # of an entity's rows, so that some have no links
+
+_FIRST_TEXT = """
+ada ben cleo dan eva finn gus hana ivan jo kim leo mia ned ola pam
+"""
+_FIRST = _FIRST_TEXT.split()
+_LAST_TEXT = """
+abel bond cole dunn east ford gray hall
+"""
+_LAST = _LAST_TEXT.split()
+
+
+def write_databases(schema: PocketSchema, folder: Path, seed: int) -> None:
+    """Write `<folder>/<name>/<name>.sqlite` and its copies `<name>_v1.sqlite`, `<name>_v2.sqlite`.
+
+    Args:
+        schema: What to fill.
+        folder: Holds one folder a database.
+        seed: Of all rows; the same seed gives the same rows.
+    """
+    target = folder / schema.name
+    target.mkdir(parents=True, exist_ok=True)
+    for copy in range(COPIES):
+        suffix = f"_v{copy}" if copy else ""
+        path = target / f"{schema.name}{suffix}.sqlite"
+        path.unlink(missing_ok=True)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            fill(connection, schema, random.Random(f"pocketsql:{seed}:{schema.name}:{copy}"))
+
+
+def fill(connection: sqlite3.Connection, schema: PocketSchema, rng: random.Random) -> None:
+    """Create a schema's tables and their rows."""
+    sizes: dict[str, int] = {}
+    for table in sorted(schema.tables, key=lambda table: len(table.all("reference"))):
+        connection.execute(_create(table, schema))
+        rows = _link_rows(table, sizes, rng) if table.all("reference") else _entity_rows(table, rng)
+        sizes[table.name] = len(rows)
+        marks = ", ".join("?" * len(table.columns))
+        connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", rows)
+
+
+def _create(table: Table, schema: PocketSchema) -> str:
+    keys = {other.name: other.columns[0].name for other in schema.tables}
+    types = {"key": "INTEGER PRIMARY KEY", "name": "TEXT", "category": "TEXT", "number": "INTEGER"}
+    parts = [f"{column.name} {types.get(column.kind, 'INTEGER')}" for column in table.columns]
+    parts += [
+        f"FOREIGN KEY ({column.name}) REFERENCES {column.references} ({keys[column.references]})"
+        for column in table.all("reference")
+    ]
+    return f"CREATE TABLE {table.name} ({', '.join(parts)})"
+
+
+def _entity_rows(table: Table, rng: random.Random) -> list[tuple[object, ...]]:
+    return _columnwise(table, rng.randint(14, 20), {}, rng)
+
+
+def _link_rows(table: Table, sizes: dict[str, int], rng: random.Random) -> list[tuple[object, ...]]:
+    linked = {
+        column.name: rng.sample(range(1, sizes[column.references] + 1), int(sizes[column.references] * LINKED_SHARE))
+        for column in table.all("reference")
+    }
+    return _columnwise(table, rng.randint(34, 46), linked, rng)
+
+
+def _columnwise(table: Table, count: int, linked: dict[str, list[int]], rng: random.Random) -> list[tuple[object, ...]]:
+    names = _names(count, rng)
+    return list(zip(*(_cells(column, count, names, linked, rng) for column in table.columns), strict=True))
+
+
+def _cells(
+    column: Column, count: int, names: list[str], linked: dict[str, list[int]], rng: random.Random
+) -> Iterable[object]:
+    if column.kind == "key":
+        return range(1, count + 1)
+    if column.kind == "name":
+        return names
+    if column.kind == "reference":
+        return [rng.choice(linked[column.name]) for _ in range(count)]
+    if column.kind == "category":
+        return _with_nulls([rng.choice(column.values) for _ in range(count)], rng)
+    return _with_nulls(_numbers(count, rng), rng)
+
+
+def _names(count: int, rng: random.Random) -> list[str]:
+    full = [f"{first} {last}" for first in _FIRST for last in _LAST]
+    return rng.sample(full, count)
+
+
+def _numbers(count: int, rng: random.Random) -> list[int]:
+    values = [rng.randint(1, LARGEST_NUMBER) for _ in range(count)]
+    if count <= LARGEST_NUMBER:
+        values = rng.sample(range(1, LARGEST_NUMBER + 1), count)
+        for index in range(1, count):
+            if rng.random() < TIE_SHARE:
+                values[index] = values[index - 1]
+    return values
+
+
+def _with_nulls(values: list[object] | list[int] | list[str], rng: random.Random) -> list[object]:
+    return [None if rng.random() < NULL_SHARE else value for value in values]

@@ -1,111 +1,103 @@
-"""How PocketSQL's questions are worded: four phrasings a family for training, one each for validation and test.
+"""How PocketSQL's questions are worded, and which wordings are held out.
 
-The held-out phrasings are made of words that training shows in other places, put together as it never does.
+A question is an opener, a condition and perhaps a filter, each put together from parts. Validation and test use
+combinations of parts that training never shows, so that a policy must understand the parts.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
+from functools import cache
 
 from datamodules.pocketsql.families import Filter
 
-# Per family: four training phrasings, then the validation phrasing, then the test phrasing.
-CONDITIONS: dict[str, tuple[str, ...]] = {
-    "without": (
-        "that have no {L}", "without any {L}", "that are in no {L}", "having zero {L}",
-        "that have zero {L}", "with no {L}",
-    ),
-    "extreme": (
-        "with the {word} {num}", "that have the {word} {num} of all", "whose {num} is the {word}",
-        "having the {word} {num}", "whose {num} is the {word} of all", "that have the {word} {num}",
-    ),
-    "counted": (
-        "with {test} {L}", "that have {test} {L}", "whose number of {L} is {test}", "having {test} rows in {L}",
-        "that have {test} rows in {L}", "having {test} {L}",
-    ),
+LEADS = ("with", "that have", "having")
+LEADER_LEADS = ("the", "only the", "just the")
+
+# Per family three bodies; each may follow each of the three leads.
+BODIES: dict[str, tuple[str, str, str]] = {
+    "without": ("no {L}", "zero {L}", "not any {L}"),
+    "extreme": ("the {word} {num}", "the {word} {num} of all", "the {word} value of {num}"),
+    "counted": ("{test} {L}", "{test} rows in {L}", "{test} of the {L}"),
     "both": (
-        "that have {L} with {val} > {x} and also {L} with {val} < {y}",
-        "with both {L} of {val} above {x} and {L} of {val} below {y}",
-        "having {val} above {x} in some {L} and {val} below {y} in other {L}",
-        "whose {L} have both some {val} > {x} and some {val} < {y}",
-        "with {L} of {val} above {x} and also {L} of {val} below {y}",
-        "that have both {L} with {val} > {x} and {L} with {val} < {y}",
+        "{L} with {val} > {x} and also {L} with {val} < {y}",
+        "both {L} of {val} above {x} and {L} of {val} below {y}",
+        "some {val} above {x} in {L} and some {val} below {y}",
     ),
-    "linked": (
-        "that have {L} of {O} with {ocat} {lit}", "with {L} whose {O} have {ocat} = {lit}",
-        "linked through {L} to {O} with {ocat} {lit}", "having some {L} to {O} of {ocat} {lit}",
-        "linked through {L} to {O} of {ocat} {lit}", "that have {L} to {O} with {ocat} = {lit}",
-    ),
-    "average": (
-        "with {num} {word} average", "whose {num} is {word} the average", "that have {num} {word} the average of all",
-        "having {num} {word} average", "that have {num} {word} average", "whose {num} is {word} the average of all",
-    ),
+    "linked": ("{L} of {O} with {ocat} {lit}", "{L} to {O} where {ocat} is {lit}", "some {L} for {O} of {ocat} {lit}"),
+    "average": ("{num} {word} average", "a {num} {word} the average", "{num} {word} the average of all"),
     "either": (
-        "with {num} > {x} or {cat} {lit}", "that have {num} above {x} or {cat} = {lit}",
-        "whose {num} is above {x} or whose {cat} is {lit}", "having {num} > {x} or else {cat} {lit}",
-        "having {num} above {x} or else {cat} {lit}", "that have {num} > {x} or {cat} {lit}",
+        "{num} > {x} or {cat} {lit}", "{num} above {x} or else {cat} = {lit}", "a {num} over {x} or a {cat} {lit}",
     ),
     "extreme_in_category": (
-        "with the {word} {num} in each {cat}", "that have the {word} {num} of their {cat}",
-        "whose {num} is the {word} in each {cat}", "having the {word} {num} for each {cat}",
-        "with the {word} {num} of their {cat}", "that have the {word} {num} in each {cat}",
+        "the {word} {num} in each {cat}", "the {word} {num} of their {cat}", "the {word} {num} for each {cat}",
     ),
-    "every": (
-        "whose {L} all have {val} > {x}", "with {val} above {x} in all {L}",
-        "that have {L} and all of them with {val} > {x}", "having only {L} of {val} above {x}",
-        "with {val} > {x} in all {L}", "whose {L} all have {val} above {x}",
-    ),
-    "second": (
-        "with the second {word} {num}", "whose {num} is the second {word}", "that have the second {word} {num} of all",
-        "that are second by {word} {num}", "whose {num} is the second {word} of all",
-        "that have the second {word} {num}",
-    ),
-    "crowded_category": (
-        "with at least {n} {E}", "that have {n} or more {E}", "shared by at least {n} {E}",
-        "having not less than {n} {E}", "shared by {n} or more {E}", "that have at least {n} {E}",
-    ),
-    "some": (
-        "that have {L} with {val} > {x}", "with some {L} of {val} above {x}", "having any {L} with {val} > {x}",
-        "with at least one of {L} above {x} in {val}", "having some {L} of {val} above {x}",
-        "with any {L} of {val} > {x}",
-    ),
-    "between": (
-        "with {num} between {x} and {y}", "whose {num} is at least {x} and at most {y}",
-        "that have {num} from {x} to {y}", "having {num} within {x} and {y}",
-        "whose {num} is from {x} to {y}", "that have {num} between {x} and {y}",
-    ),
-    "busiest": (
-        "with the most {L}", "that have the highest number of {L}", "whose number of {L} is the highest",
-        "having most rows in {L}", "with most rows in {L}", "that have the most {L}",
-    ),
+    "every": ("all {L} with {val} > {x}", "only {L} of {val} above {x}", "{val} above {x} in all {L}"),
+    "second": ("the second {word} {num}", "the second {word} {num} of all", "the second {word} value of {num}"),
+    "crowded_category": ("at least {n} {E}", "{n} or more {E}", "not less than {n} {E}"),
+    "some": ("{L} with {val} > {x}", "some {L} of {val} above {x}", "any {L} with {val} over {x}"),
+    "between": ("{num} between {x} and {y}", "{num} from {x} to {y}", "a {num} within {x} and {y}"),
+    "busiest": ("the most {L}", "the highest number of {L}", "most rows in {L}"),
     "total": (
-        "whose {L} have a total {val} above {x}", "with a sum of {val} over all {L} > {x}",
-        "that have more than {x} {val} in total over {L}", "having {L} that sum to more than {x} {val}",
-        "whose {L} sum to a {val} above {x}", "with a total {val} over all {L} > {x}",
+        "a total {val} above {x} over {L}", "a sum of {val} in {L} > {x}", "more than {x} {val} in total over {L}",
     ),
     "alike": (
-        "with the same {cat} as the one with {key} {n}", "that share the {cat} of {key} {n}",
-        "whose {cat} equals that of {key} = {n}", "having the {cat} of the one with {key} = {n}",
-        "that share the {cat} of the one with {key} {n}", "whose {cat} equals that of {key} {n}",
+        "the same {cat} as {key} {n}", "the {cat} of the one with {key} {n}", "the same {cat} as that of {key} = {n}",
     ),
     "leaders": (
-        "the {n} with the {word} {num} in order", "the first {n} by {word} {num}",
-        "only {n} of them sorted from the {word} {num}", "top {n} ordered by {word} {num}",
-        "the first {n} sorted from the {word} {num}", "top {n} by {word} {num} in order",
+        "{n} with the {word} {num} in order", "first {n} by {word} {num}", "top {n} sorted from the {word} {num}",
     ),
 }  # fmt: skip
 
-OPENERS = (
-    "list {P} of {E} {C}", "show {P} for {E} {C}", "give the {P} of all {E} {C}", "find {E} {C} and show {P}",
-    "show the {P} of {E} {C}", "find {P} of all {E} {C}",
-)  # fmt: skip
+VERBS = ("list", "show", "give", "find")
+ARTICLES = ("", "the ")
+LINKS = ("of", "for", "of all", "for all")
+JOINERS = (" among those", " , only those", " , just the ones")
+RELATIVES = ("with", "where")
 
-FILTERS = (
-    "{q} among those with {f}", "{q} , only with {f}", "{q} and with {f} too", "{q} where {f}",
-    "{q} , only those with {f}", "{q} among those where {f}",
-)  # fmt: skip
+Pair = tuple[int, int]
 
-_CHOICES = {"train": (0, 1, 2, 3), "validation": (4,), "test": (5,)}
+# Held-out combinations: (lead, body), (joiner, relative), and openers by verb and link.
+HELD_CONDITIONS: dict[str, frozenset[Pair]] = {
+    "validation": frozenset({(2, 0), (0, 2)}),
+    "test": frozenset({(1, 1), (2, 2)}),
+}
+HELD_FILTERS: dict[str, frozenset[Pair]] = {"validation": frozenset({(0, 1)}), "test": frozenset({(1, 0)})}
+HELD_OPENERS: dict[str, frozenset[Pair]] = {
+    "validation": frozenset({(0, 1), (1, 2)}),
+    "test": frozenset({(2, 3), (3, 0)}),
+}
+
+
+def combinations(split: str, held: dict[str, frozenset[Pair]], rows: int, columns: int) -> list[Pair]:
+    """The index pairs that a split uses: its own held-out ones, or for training all that nobody holds out."""
+    if split in held:
+        return sorted(held[split])
+    taken = frozenset().union(*held.values())
+    return [pair for pair in itertools.product(range(rows), range(columns)) if pair not in taken]
+
+
+@cache
+def conditions(split: str, family: str) -> list[str]:
+    """The condition templates of a family that a split uses."""
+    leads = LEADER_LEADS if family == "leaders" else LEADS
+    pairs = combinations(split, HELD_CONDITIONS, len(leads), 3)
+    return [f"{leads[lead]} {BODIES[family][body]}" for lead, body in pairs]
+
+
+@cache
+def openers(split: str) -> list[str]:
+    """The opener templates that a split uses."""
+    pairs = combinations(split, HELD_OPENERS, len(VERBS), len(LINKS))
+    return [f"{VERBS[v]} {article}{{P}} {LINKS[link]} {{E}} {{C}}" for v, link in pairs for article in ARTICLES]
+
+
+@cache
+def filters(split: str) -> list[str]:
+    """The filter templates that a split uses."""
+    pairs = combinations(split, HELD_FILTERS, len(JOINERS), len(RELATIVES))
+    return [f"{JOINERS[joiner]} {RELATIVES[relative]} {{f}}" for joiner, relative in pairs]
 
 
 def word_question(
@@ -128,11 +120,10 @@ def word_question(
         condition: The extra condition, if any.
         rng: Chooses among the split's phrasings.
     """
-    text = CONDITIONS[family][rng.choice(_CHOICES[split])].format(**slots)
-    opener = OPENERS[rng.choice(_CHOICES[split])]
-    question = opener.format(P=" and ".join(projection), E=entity, C=text)
+    text = rng.choice(conditions(split, family)).format(**slots)
+    question = rng.choice(openers(split)).format(P=" and ".join(projection), E=entity, C=text)
     if not condition.column:
         return question
     operator = "" if condition.operator == "=" else f"{condition.operator} "
     described = f"{condition.column} {operator}{condition.literal}"
-    return FILTERS[rng.choice(_CHOICES[split])].format(q=question, f=described)
+    return question + rng.choice(filters(split)).format(f=described)

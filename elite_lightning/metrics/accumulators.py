@@ -75,7 +75,8 @@ class _SampleMetric(Metric):
             ValueError: If there are no samples, or fewer than the largest k of some problem.
         """
         figures = self._per_problem().figures
-        return {name: torch.tensor(values.mean(), dtype=torch.float32) for name, values in figures.items()}
+        means = {name: values.mean() for name, values in figures.items()}
+        return {name: torch.tensor(mean, dtype=torch.float32, device=self.device) for name, mean in means.items()}
 
     def per_problem(self) -> PerProblem:
         """Figures of every problem, over all ranks; to be called on every rank or none.
@@ -188,4 +189,4 @@ class DistinctStrategies(_SampleMetric):
         keys = np.stack([problem[correct], rows[correct, 2]], axis=1)
         found, counts = np.unique(keys, axis=0, return_counts=True)
         seen = 1.0 - chance_of_miss(n[found[:, 0]], counts, k)
-        return np.bincount(found[:, 0], weights=seen, minlength=len(n))
+        return np.asarray(np.bincount(found[:, 0], weights=seen, minlength=len(n)), dtype=np.float64)

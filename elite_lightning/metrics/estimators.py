@@ -97,6 +97,7 @@ def rarefied_strategies(counts: Sequence[int], n: int, k: int) -> float:
     Raises:
         ValueError: If k is not within 1..n, or the counts are negative or sum to more than n.
     """
+    require_samples(n, k)  # asked here as well, for a problem without any strategy has no count to ask it of
     if sum(counts) > n:
         raise ValueError(f"the strategies' counts sum to {sum(counts)}, more than the {n} samples")
     return float(np.sum(1.0 - chance_of_miss(n, np.asarray(counts, dtype=np.int64), k)))

@@ -1,0 +1,186 @@
+"""What every search into an archive shares: budget, rounds, journal, shares of ranks.
+
+It knows no way of searching: that is a subclass, which says whose turn it is and what to ask for. Nothing here trains
+anything or imports torch, Lightning or SQL.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from elite_lightning.archive import EliteArchive
+from elite_lightning.errors import UsageError
+from elite_lightning.search.attempt import Attempt
+from elite_lightning.search.identity import search_fingerprints
+from elite_lightning.search.journal import SearchJournal
+from elite_lightning.search.readback import merge_journals, shard
+from elite_lightning.search.report import SearchProgress, SearchReport
+from elite_lightning.search.rounds import RoundRunner
+from elite_lightning.search.settings import SearchSettings
+from elite_lightning.search.state import Request, SearchState
+from elite_lightning.types import Codec, Domain, Problem, RolloutEngine
+from elite_lightning.verify import VerificationPool
+
+
+class ArchiveSearch(ABC):
+    """Searches problems with a frozen policy and files what is correct in an archive.
+
+    Every attempt goes to a journal, and all that is drawn by lot depends on the seed, the rank, the round, the batch
+    and the problem's id only. So a search that was killed at any moment and is run again reads what it has, goes on,
+    and ends with the same archive.
+
+    An attempt that our own verifier could not judge, although the pool tried again, is counted as `verifier_failure`.
+    It stays so when the journal is read again: what was written down decides, not the luck of another try.
+
+    Args:
+        domain: How to ask, and what is right.
+        engine: Samples responses.
+        codec: Text to tokens; `encode_response` decides what is shorter.
+        pool: Verifies beside generation.
+        problems: All problems, the same on every rank; each rank searches its share.
+        folder: Run folder; the journal lies in it.
+        base_model: Fingerprint of the policy's weights.
+        settings: How attempts are spent.
+        rank: This rank's index.
+        world_size: Number of ranks that share the problems.
+        on_progress: Called after every batch, those that are read back included.
+
+    Raises:
+        UsageError: If two problems have the same id.
+    """
+
+    method: ClassVar[str]
+    """Name of the way of searching; it enters the fingerprint and names the journal's file."""
+    journal_stem: ClassVar[str]
+    """Name of the journal's file without its ending."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        engine: RolloutEngine,
+        codec: Codec,
+        pool: VerificationPool,
+        problems: Sequence[Problem],
+        folder: str | Path,
+        base_model: str,
+        settings: SearchSettings | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        on_progress: Callable[[SearchProgress], None] | None = None,
+    ) -> None:
+        self.domain, self.engine, self.codec, self.pool = domain, engine, codec, pool
+        self.settings = settings or SearchSettings()
+        self.rank, self.world_size, self.folder = rank, world_size, Path(folder)
+        self.all_problems = list(problems)
+        self.problems = shard(self.all_problems, rank, world_size)
+        self.budget = self.settings.attempts_per_problem * len(self.problems)
+        self.fingerprints = search_fingerprints(
+            self.method, self.settings, domain, codec, self.all_problems, base_model
+        )
+        self._on_progress = on_progress
+        repeated = [id_ for id_, count in Counter(p.id for p in self.all_problems).items() if count > 1]
+        if repeated:
+            raise UsageError(f"two problems have the id {repeated[0]!r}; ids must be unique")
+
+    @abstractmethod
+    def turn(self, problem: Problem, state: SearchState) -> int:
+        """Problems with the smallest value are served first; ties go by the problems' order."""
+
+    @abstractmethod
+    def request(self, problem: Problem, round_: int, state: SearchState) -> Request:
+        """What to ask of a problem in a round after its seed samples."""
+
+    def run(self) -> EliteArchive:
+        """Search this rank's share, from where an earlier process stopped, to the end of the budget.
+
+        Returns:
+            The archive of this rank's problems, not yet frozen.
+
+        Raises:
+            JournalError: If the journal in the run folder cannot be used or was written by another search.
+        """
+        state = SearchState(self._empty_archive(), self.problems)
+        with SearchJournal(self.journal_path(self.rank), self._meta(self.rank)) as journal:
+            runner = RoundRunner(
+                domain=self.domain,
+                engine=self.engine,
+                codec=self.codec,
+                pool=self.pool,
+                settings=self.settings,
+                rank=self.rank,
+                state=state,
+                journal=journal,
+                on_batch=lambda round_: self._report_progress(round_, state),
+            )
+            round_ = 0
+            while state.archive.attempts < self.budget:
+                samples, requests = self._plan(round_, state)
+                runner.run(round_, samples, requests)
+                round_ += 1
+        return state.archive
+
+    def merged(self) -> EliteArchive:
+        """One archive from the journals of all ranks, in the order of the problems; call it when all ranks are done.
+
+        Returns:
+            The archive of all problems, not yet frozen.
+
+        Raises:
+            JournalError: If a journal is missing, not finished, or does not fit.
+        """
+        archive = self._empty_archive()
+        journals = {self.journal_path(rank): self._meta(rank) for rank in range(self.world_size)}
+        merge_journals(archive, self.pool, self.all_problems, journals, self.settings.attempts_per_problem)
+        return archive
+
+    def report(self) -> SearchReport:
+        """Summary over the journals of all ranks.
+
+        Raises:
+            JournalError: If a journal is missing.
+        """
+        return SearchReport.of(self._all_attempts(), len(self.all_problems))
+
+    def journal_path(self, rank: int) -> Path:
+        """The journal of one rank: `search.sqlite`, or `search.rank1.sqlite` and so on for several ranks."""
+        part = f".rank{rank}" if self.world_size > 1 else ""
+        return self.folder / f"{self.journal_stem}{part}.sqlite"
+
+    def _all_attempts(self) -> Iterator[Attempt]:
+        for rank in range(self.world_size):
+            with SearchJournal(self.journal_path(rank)) as journal:
+                yield from journal.attempts()
+
+    def _empty_archive(self) -> EliteArchive:
+        return EliteArchive(self.pool.judge, self.codec.encode_response, self.fingerprints)
+
+    def _meta(self, rank: int) -> Mapping[str, Any]:
+        """What the journal must have been written with; the settings by name, so that a difference can be named."""
+        fingerprints = {name: value for name, value in self.fingerprints.items() if name != "search"}
+        shares = {"rank": rank, "world_size": self.world_size}
+        return {"method": self.method, **self.settings.flat(), **fingerprints, **shares}
+
+    def _plan(self, round_: int, state: SearchState) -> tuple[int, list[Request]]:
+        """Samples per request, and the requests of a round; a function of what the rounds before brought."""
+        size = self.settings.problems_per_round
+        unseeded = self.problems[round_ * size : (round_ + 1) * size]
+        if unseeded:
+            return self.settings.seed_samples, [Request(problem) for problem in unseeded]
+        left = self.budget - state.archive.attempts
+        served = sorted(self.problems, key=lambda problem: self.turn(problem, state))[: min(size, left)]
+        samples = min(self.settings.samples_per_target, left // len(served))
+        requests = [self.request(problem, round_, state) for problem in served]
+        state.begin(requests)
+        return samples, requests
+
+    def _report_progress(self, round_: int, state: SearchState) -> None:
+        if self._on_progress is not None:
+            archive = state.archive
+            covered = len(archive.problem_ids)
+            self._on_progress(
+                SearchProgress(round_, archive.attempts, self.budget, len(self.problems), covered, len(archive))
+            )

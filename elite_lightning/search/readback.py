@@ -1,0 +1,95 @@
+"""From journals back to archives: every elite passes the verifier again, and what is known to be wrong is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elite_lightning.archive import EliteArchive
+from elite_lightning.search.attempt import Attempt
+from elite_lightning.search.journal import JournalError, SearchJournal
+from elite_lightning.types import Problem
+from elite_lightning.verify import VerificationPool, Want
+
+
+def insert_again(
+    archive: EliteArchive, pool: VerificationPool, problems: Mapping[str, Problem], attempts: Sequence[Attempt]
+) -> None:
+    """Insert attempts that were written down.
+
+    The archive verifies those that were correct; the pool does so for all of them at once beforehand, so that the
+    archive is answered from its memory. Those that were not correct change no archive and are only counted.
+
+    Args:
+        archive: Takes them.
+        pool: The archive's judge.
+        problems: Id to problem.
+        attempts: In the order in which they were made, as far as they are of the same problem.
+
+    Raises:
+        JournalError: If one has another outcome than it had.
+    """
+    pool.judge_many([(problems[a.problem_id], a.response) for a in attempts if a.outcome.correct], Want(cell=True))
+    for attempt in attempts:
+        problem = problems[attempt.problem_id]
+        if not attempt.outcome.correct:
+            archive.reject(problem, attempt.outcome)
+            continue
+        outcome = archive.insert(problem, attempt.response)
+        if outcome is not attempt.outcome:
+            raise JournalError(
+                f"attempt {attempt.id} at problem {problem.id!r} is {outcome.value!r} now and was "
+                f"{attempt.outcome.value!r} in the journal; search again in another run folder"
+            )
+
+
+def merge_journals(
+    archive: EliteArchive,
+    pool: VerificationPool,
+    problems: Sequence[Problem],
+    journals: Mapping[Path, Mapping[str, Any]],
+    attempts_per_problem: int,
+) -> None:
+    """Insert the attempts of several finished journals, in the order of the problems.
+
+    The order of the ranks decides nothing: one problem's attempts lie in one journal.
+
+    Args:
+        archive: Takes them.
+        pool: The archive's judge.
+        problems: All problems; rank r of n searched every n-th, beginning with r.
+        journals: Journal of each rank in their order, and what it must have been written with.
+        attempts_per_problem: Budget of a finished search.
+
+    Raises:
+        JournalError: If a journal is missing, not finished, or does not fit.
+    """
+    by_problem: dict[str, list[Attempt]] = {problem.id: [] for problem in problems}
+    for rank, (path, meta) in enumerate(journals.items()):
+        if not path.is_file():
+            raise JournalError(f"no search journal at {path}; let that rank search first")
+        budget = attempts_per_problem * len(shard(problems, rank, len(journals)))
+        with SearchJournal(path, meta) as journal:
+            if len(journal) != budget:
+                raise JournalError(f"{path} holds {len(journal)} of {budget} attempts; let that rank finish its search")
+            for attempt in journal.attempts():
+                by_problem[attempt.problem_id].append(attempt)
+    by_id = {problem.id: problem for problem in problems}
+    for attempts in _chunks(list(by_problem.values()), 4096):
+        insert_again(archive, pool, by_id, attempts)
+
+
+def shard(problems: Sequence[Problem], rank: int, world_size: int) -> list[Problem]:
+    """One rank's share of the problems: every `world_size`-th, beginning with the rank's own index."""
+    return list(problems[rank::world_size])
+
+
+def _chunks(groups: Sequence[list[Attempt]], size: int) -> list[list[Attempt]]:
+    """The groups one after the other, in lists of about `size`, which is enough to keep all workers busy."""
+    chunks: list[list[Attempt]] = [[]]
+    for group in groups:
+        if len(chunks[-1]) >= size:
+            chunks.append([])
+        chunks[-1].extend(group)
+    return chunks

@@ -1,0 +1,71 @@
+"""What a search knows at one moment: its archive, and what was spent on what. All of it follows from the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from elite_lightning.archive import EliteArchive, Outcome
+from elite_lightning.search.attempt import Attempt
+from elite_lightning.search.targets import Progress, SuccessRates
+from elite_lightning.types import Cell, Elite, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a round asks of one problem.
+
+    Args:
+        problem: What is asked.
+        target: The approach to ask for, or None for a plain prompt.
+        parent: The elite to show, or None.
+        covered: The approaches that were covered when the round was planned.
+    """
+
+    problem: Problem
+    target: str | None = None
+    parent: Elite | None = None
+    covered: tuple[str, ...] = ()
+
+
+class SearchState:
+    """The archive of one rank and the counts beside it.
+
+    Args:
+        archive: Empty.
+        problems: This rank's problems.
+    """
+
+    def __init__(self, archive: EliteArchive, problems: Iterable[Problem]) -> None:
+        self.archive = archive
+        self.progress = {problem.id: Progress() for problem in problems}
+        self.rates = SuccessRates()
+        self._origin: dict[tuple[str, Cell], int] = {}
+
+    def parents(self, request: Request) -> tuple[int, ...]:
+        """Ids of the attempts that the request shows."""
+        return () if request.parent is None else (self._origin[request.problem.id, request.parent.cell],)
+
+    def begin(self, requests: Iterable[Request]) -> None:
+        """Take note of what a round after the seed samples asks, at most once of any problem."""
+        for request in requests:
+            progress = self.progress[request.problem.id]
+            progress.turns += 1
+            if request.target is not None:
+                progress.asked[request.target] += 1
+
+    def record(self, requests: Sequence[Request], attempts: Sequence[Attempt]) -> None:
+        """Take note of what a batch brought, the same way whether it is new or was read back.
+
+        Args:
+            requests: What each attempt was asked.
+            attempts: As long as `requests`; inserted in the archive already.
+        """
+        for request, attempt in zip(requests, attempts, strict=True):
+            self.progress[attempt.problem_id].attempts += 1
+            if attempt.cell is not None and attempt.outcome in (Outcome.INSERTED, Outcome.REPLACED):
+                self._origin[attempt.problem_id, attempt.cell] = attempt.id
+            # What our own verifier could not judge says nothing about the approach.
+            if request.target is not None and attempt.outcome is not Outcome.VERIFIER_FAILURE:
+                hit = attempt.cell is not None and attempt.cell.approach == request.target
+                self.rates.record(request.covered, request.target, hit)

@@ -119,7 +119,7 @@ class FinishReason(StrEnum):
     LENGTH = "length"  # the limit on new tokens was reached
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: the command line reads a default's values from its __dict__
 class Sampling:
     """How tokens are drawn.
 

@@ -1,0 +1,4 @@
+"""DataModule and problem sources.
+
+Kept free of imports: a domain may live here, and verification workers must not pay for torch.
+"""

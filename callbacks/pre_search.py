@@ -1,0 +1,125 @@
+"""The search before training: the frozen policy fills the archive, the archive is frozen, replay draws from it.
+
+It decides from the run's own archive file whether there is anything to do, never from a checkpoint's state: on some
+strategies, states are restored only later.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import lightning.pytorch as pl
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from elite_lightning.archive import EliteArchive
+from elite_lightning.archive_file import manifest_path
+from elite_lightning.distributed import on_every_rank, on_first_rank
+from elite_lightning.policy import model_fingerprint
+from elite_lightning.run_folder import RunFolder, write_atomically
+from elite_lightning.search import ArchiveSearch, MapElitesSearch, SearchProgress, SearchSettings, search_fingerprints
+
+
+class PreSearch(pl.Callback):
+    """What every search before training has in common; a subclass says which way of searching it is.
+
+    Args:
+        settings: How attempts are spent.
+    """
+
+    search_class: ClassVar[type[ArchiveSearch]]
+
+    def __init__(self, settings: SearchSettings = SearchSettings()) -> None:  # noqa: B008 - frozen
+        super().__init__()
+        self.settings = settings
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        """Search unless the run has its archive; hand it to the DataModule, which makes its loaders next."""
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        folder = RunFolder(trainer.default_root_dir)
+        fingerprints = search_fingerprints(
+            self.search_class.method,
+            self.settings,
+            pl_module.domain,
+            pl_module.codec,
+            list(data.train_problems.values()),
+            pl_module.base_fingerprint,
+        )
+        if on_first_rank(lambda: not (folder.archive.is_file() and manifest_path(folder.archive).is_file())):
+            self._search(trainer, pl_module, folder)
+        data.use_archive(EliteArchive.load(folder.archive, fingerprints))
+
+    def _search(self, trainer: pl.Trainer, pl_module: Any, folder: RunFolder) -> None:
+        """Every rank searches its share; the first one merges, freezes and saves."""
+        started = time.perf_counter()
+        shown = trainer.is_global_zero and trainer.progress_bar_callback is not None
+        with _progress_bar(shown) as show:
+            search = self.search_class(
+                domain=pl_module.domain,
+                engine=pl_module.engine,
+                codec=pl_module.codec,
+                pool=pl_module.verifier,
+                problems=list(trainer.datamodule.train_problems.values()),  # type: ignore[attr-defined]
+                folder=folder.path,
+                base_model=pl_module.base_fingerprint,
+                settings=self.settings,
+                rank=trainer.global_rank,
+                world_size=trainer.world_size,
+                on_progress=show,
+            )
+            with torch.inference_mode():
+                on_every_rank(search.run)
+        if model_fingerprint(pl_module.loaded_policy, base_only=True) != pl_module.base_fingerprint:
+            raise RuntimeError("the search changed the policy's weights, which must stay frozen until training")
+        on_first_rank(lambda: _save(search, folder, started))
+
+
+def _save(search: ArchiveSearch, folder: RunFolder, started: float) -> None:
+    archive = search.merged()
+    archive.freeze()
+    report = {**search.report().to_dict(), "seconds": time.perf_counter() - started}
+    write_atomically(folder.search_report, json.dumps(report, indent=2) + "\n")
+    archive.save(folder.archive)
+
+
+@contextmanager
+def _progress_bar(shown: bool) -> Iterator[Any]:
+    """A bar over the attempts of this rank, with the coverage so far."""
+    columns = (
+        TextColumn("Search"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("attempts"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, disable=not shown) as progress:
+        task = progress.add_task("", total=None)
+
+        def show(state: SearchProgress) -> None:
+            coverage = f"{state.elites} elites, {state.covered_problems} of {state.problems} problems covered"
+            progress.update(task, completed=state.attempts, total=state.budget, description=coverage)
+
+        yield show
+
+
+class MapElitesPreSearch(PreSearch):
+    """MAP-Elites: seed samples, then targets at what is uncovered, from parents of other approaches.
+
+    Args:
+        settings: How attempts are spent.
+    """
+
+    search_class = MapElitesSearch
+
+
+def read_search_report(folder: RunFolder) -> Mapping[str, Any] | None:
+    """Counts and seconds of the run's search, or None if there was none."""
+    if not folder.search_report.is_file():
+        return None
+    report: Mapping[str, Any] = json.loads(folder.search_report.read_text())
+    return report

@@ -1,0 +1,254 @@
+"""The DataModule: on-policy problems beside replay items, and the problems to evaluate.
+
+Replay items are elites of the frozen archive, drawn evenly over problems and then over their cells, or demonstrations
+made on the fly. The archive comes from the pre-search (`callbacks/`) through `use_archive`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import lightning.pytorch as pl
+
+from datamodules.loaders import EvalLoader, StepLoader, deal
+from datamodules.sources import DemonstrationSource, ProblemSource
+from elite_lightning.errors import UsageError
+from elite_lightning.sampler import BalancedSampler
+from elite_lightning.types import Domain, Elite, Problem
+from elite_lightning.work import ReplayItem, StepBatch
+
+
+class FrozenElites(Protocol):
+    """What replay needs from an archive."""
+
+    @property
+    def problem_ids(self) -> tuple[str, ...]:
+        """Sorted ids of the problems that have an elite."""
+        ...
+
+    def elites(self, problem_id: str) -> tuple[Elite, ...]:
+        """The problem's elites, sorted by cell."""
+        ...
+
+
+class EliteDataModule(pl.LightningDataModule):
+    """Problems, replay items and evaluation problems.
+
+    Args:
+        source: The problems and their domain, as `class_path` and `init_args`.
+        demonstrations: Replay demonstrations made on the fly instead of elites; null replays the archive.
+        problems_per_step: On-policy problems in one optimizer step, over all ranks; 0 for supervised fine-tuning.
+        replay_per_step: Replay items in one optimizer step, over all ranks; 0 for none.
+        problems_per_rollout: Problems that are sampled together in training; verification of one such chunk runs
+            beside the next one's generation, and chunks are what is dealt to ranks.
+        problems_per_evaluation_rollout: Problems that are sampled together in evaluation.
+        seed: Seed of the draws; the CLI sets it from `seed_everything`.
+
+    Raises:
+        ValueError: If a count is out of range or there is nothing to train on.
+    """
+
+    allow_zero_length_dataloader_with_multiple_devices = True
+
+    def __init__(
+        self,
+        source: ProblemSource,
+        demonstrations: DemonstrationSource | None = None,
+        problems_per_step: int = 16,
+        replay_per_step: int = 16,
+        problems_per_rollout: int = 8,
+        problems_per_evaluation_rollout: int = 8,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        _check_at_least(0, problems_per_step=problems_per_step, replay_per_step=replay_per_step)
+        _check_at_least(
+            1,
+            problems_per_rollout=problems_per_rollout,
+            problems_per_evaluation_rollout=problems_per_evaluation_rollout,
+        )
+        if problems_per_step + replay_per_step == 0:
+            raise ValueError("data.problems_per_step and data.replay_per_step are both 0: there is nothing to train on")
+        self.source = source
+        self.demonstrations = demonstrations
+        self.problems_per_step = problems_per_step
+        self.replay_per_step = replay_per_step
+        self.problems_per_rollout = problems_per_rollout
+        self.problems_per_evaluation_rollout = problems_per_evaluation_rollout
+        self.seed = seed
+        self._archive: FrozenElites | None = None
+
+    @property
+    def domain(self) -> Domain:
+        """The source's domain: one object for search, training and evaluation."""
+        return self.source.domain
+
+    @cached_property
+    def train_problems(self) -> Mapping[str, Problem]:
+        """Training problems by id, in the source's order."""
+        return {problem.id: problem for problem in self.source.train()}
+
+    @property
+    def needs_archive(self) -> bool:
+        """Whether replay draws from an archive."""
+        return self.replay_per_step > 0 and self.demonstrations is None
+
+    def use_archive(self, archive: FrozenElites) -> None:
+        """Replay from this archive.
+
+        Args:
+            archive: A frozen archive over (some of) the training problems.
+
+        Raises:
+            UsageError: If replay needs elites and there are none, or they belong to unknown problems.
+        """
+        if self.needs_archive and not archive.problem_ids:
+            raise UsageError("the archive is empty: the search found no verified solution to replay; search longer")
+        if unknown := set(archive.problem_ids) - self.train_problems.keys():
+            raise UsageError(f"the archive holds elites of {len(unknown)} unknown problems, such as {min(unknown)!r}")
+        self._archive = archive
+
+    def train_dataloader(self) -> StepLoader:
+        """One global batch of problems and replay items a step.
+
+        Raises:
+            UsageError: If replay needs an archive and nobody handed one over.
+        """
+        rank, world_size = self._place()
+        problems = ProblemStream(self.train_problems, self.seed) if self.problems_per_step else None
+        replay = self._replay_stream()
+
+        def draw() -> StepBatch:
+            drawn = problems.take(self.problems_per_step) if problems else []
+            chunks = deal(drawn, self.problems_per_rollout, rank, world_size)
+            return StepBatch(chunks, replay.take(self.replay_per_step)[rank::world_size] if replay else [])
+
+        streams = {name: s for name, s in (("problems", problems), ("replay", replay)) if s is not None}
+        return StepLoader(self._steps_per_epoch(), draw, streams)
+
+    def val_dataloader(self) -> EvalLoader:
+        """The source's validation problems."""
+        return self._evaluation(self.source.validation())
+
+    def test_dataloader(self) -> EvalLoader:
+        """The source's test problems."""
+        return self._evaluation(self.source.test())
+
+    def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:  # noqa: ARG002
+        """Leave batches as they are: they hold text, and tensors are made on the device."""
+        return batch
+
+    def _evaluation(self, problems: Sequence[Problem]) -> EvalLoader:
+        return EvalLoader(deal(problems, self.problems_per_evaluation_rollout, *self._place()))
+
+    def _replay_stream(self) -> EliteStream | DemonstrationStream | None:
+        if self.replay_per_step == 0:
+            return None
+        if self.demonstrations is not None:
+            return DemonstrationStream(self.demonstrations, self.seed)
+        if self._archive is None:
+            raise UsageError(
+                "replay has nothing to draw from: configure `search` (or `data.demonstrations`), "
+                "or set both data.replay_per_step and model.mu to 0"
+            )
+        return EliteStream(self._archive, self.train_problems, self.domain, self.seed)
+
+    def _place(self) -> tuple[int, int]:
+        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+
+    def _steps_per_epoch(self) -> int:
+        """The whole run where it is counted in steps, else one pass over the problems."""
+        if self.trainer is not None and self.trainer.max_steps > 0:
+            return int(self.trainer.max_steps)
+        return max(1, -(-len(self.train_problems) // max(1, self.problems_per_step)))
+
+
+class ProblemStream:
+    """Problems in a balanced random order, without end.
+
+    Args:
+        problems: Training problems by id.
+        seed: Seed of the order.
+    """
+
+    def __init__(self, problems: Mapping[str, Problem], seed: int) -> None:
+        self._problems = problems
+        self._sampler = BalancedSampler(dict.fromkeys(problems, 1), seed=seed)
+
+    def take(self, n: int) -> list[Problem]:
+        """The next `n` problems."""
+        return [self._problems[problem_id] for problem_id, _ in self._sampler.take(n)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sampler's counters."""
+        return dict(self._sampler.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was saved."""
+        self._sampler.load_state_dict(state)
+
+
+class EliteStream:
+    """Elites as replay items: balanced over problems, then over each problem's cells.
+
+    Args:
+        archive: The frozen archive.
+        problems: Training problems by id.
+        domain: Writes the plain prompt, without target or parent, that elites are replayed under.
+        seed: Seed of the draws.
+    """
+
+    def __init__(self, archive: FrozenElites, problems: Mapping[str, Problem], domain: Domain, seed: int) -> None:
+        self._archive, self._problems, self._domain = archive, problems, domain
+        self._sampler = BalancedSampler({i: len(archive.elites(i)) for i in archive.problem_ids}, seed=seed)
+
+    def take(self, n: int) -> list[ReplayItem]:
+        """The next `n` items."""
+        return [self._item(problem_id, cell) for problem_id, cell in self._sampler.take(n)]
+
+    def _item(self, problem_id: str, cell: int) -> ReplayItem:
+        elite = self._archive.elites(problem_id)[cell]
+        prompt = self._domain.prompt(self._problems[problem_id])
+        return ReplayItem(prompt, elite.response, elite.weight, elite.token_ids)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sampler's counters."""
+        return dict(self._sampler.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was saved."""
+        self._sampler.load_state_dict(state)
+
+
+class DemonstrationStream:
+    """Demonstrations as replay items, by number.
+
+    Args:
+        source: Makes the demonstration of a number.
+        seed: Seed of the demonstrations.
+    """
+
+    def __init__(self, source: DemonstrationSource, seed: int) -> None:
+        self._source, self._seed, self._position = source, seed, 0
+
+    def take(self, n: int) -> list[ReplayItem]:
+        """The next `n` items."""
+        start, self._position = self._position, self._position + n
+        made = [self._source.demonstration(i, self._seed) for i in range(start, self._position)]
+        return [ReplayItem(item.prompt, item.response, item.weight) for item in made]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The next number."""
+        return {"position": self._position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the saved number."""
+        self._position = state["position"]
+
+
+def _check_at_least(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"data.{name} must be at least {least}, got {value}")

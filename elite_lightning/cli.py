@@ -1,0 +1,274 @@
+"""The command line: from a YAML to a run folder. It decides what is done and in which order, and nothing else.
+
+`fit` measures the base policy, searches, trains, measures again, and ends with a table; whatever of it a stopped run
+has done already is not done again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from jsonargparse import ArgumentError
+from lightning.fabric.plugins import CheckpointIO
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from rich.console import Console
+
+from callbacks import PassAtKEvaluation, PreSearch
+from datamodules.elite import EliteDataModule
+from elite_lightning.errors import UsageError
+from elite_lightning.loggers import JsonlLogger
+from elite_lightning.module import EliteModule
+from elite_lightning.report import coverage_line, show, summarise
+from elite_lightning.run_folder import RunFolder
+from elite_lightning.trainer import AtomicCheckpointIO, EliteTrainer
+
+TRAINER_DEFAULTS = {
+    "use_distributed_sampler": False,  # the DataModule deals the batches
+    "num_sanity_val_steps": 0,
+    "log_every_n_steps": 1,
+    "inference_mode": False,  # what modules keep from an evaluation must remain trainable
+}
+
+
+class EliteCLI(LightningCLI):
+    """LightningCLI with run folders, and with the whole experiment behind `fit`."""
+
+    trainer: EliteTrainer
+    model: EliteModule
+    datamodule: EliteDataModule
+
+    def __init__(self, args: Sequence[str] | None = None) -> None:
+        strict = {"exit_on_error": False}  # errors become one line in `main`
+        super().__init__(
+            EliteModule,
+            EliteDataModule,
+            save_config_callback=None,
+            trainer_class=EliteTrainer,
+            trainer_defaults=TRAINER_DEFAULTS,
+            seed_everything_default=0,
+            parser_kwargs={**strict, **{name: dict(strict) for name in self.subcommands()}},
+            args=None if args is None else list(args),
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+        )
+
+    # What can be configured.
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """The commands, and which of their arguments come from here."""
+        ours = {"model", "dataloaders", "datamodule"}
+        fit = {"model", "train_dataloaders", "val_dataloaders", "datamodule"}
+        return {"fit": fit, "validate": ours, "test": ours, "search": {"model", "datamodule"}}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add the run folder, the search and the evaluation, and link what must agree."""
+        parser.add_argument("--run_dir", type=str, default="runs/default", help="Folder for all that the run leaves.")
+        parser.add_argument(
+            "--checkpoint_every", type=int, default=25, help="Optimizer steps between checkpoints; at least 1."
+        )
+        parser.add_argument(
+            "--torch_threads",
+            type=int | None,
+            default=None,
+            help="CPU threads of torch in each process; null is OMP_NUM_THREADS, or the cores over the processes.",
+        )
+        parser.add_lightning_class_args(PreSearch, "search", subclass_mode=True, required=False)
+        parser.add_lightning_class_args(PassAtKEvaluation, "evaluation")
+        parser.link_arguments("run_dir", "trainer.default_root_dir")
+        parser.link_arguments("seed_everything", "model.seed", compute_fn=int)
+        parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
+        parser.link_arguments("evaluation.samples", "model.evaluation_samples")
+        parser.link_arguments(
+            ("evaluation.samples", "evaluation.validation_samples"),
+            "model.validation_samples",
+            compute_fn=lambda samples, validation: samples if validation is None else validation,
+        )
+        parser.link_arguments("data.domain", "model.domain", apply_on="instantiate")
+
+    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
+        if subcommand != "search":
+            return super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        # Lightning makes a group of options named like the command, and `search` is the name of a group already.
+        parser = self.init_parser(**kwargs)
+        self._add_arguments(parser)
+        self._subcommand_method_arguments[subcommand] = []
+        return parser
+
+    # From the configuration to objects.
+
+    def before_instantiate_classes(self) -> None:
+        """Check the run folder before anything is loaded, and set what holds for the whole process."""
+        config = self.config[self.subcommand]
+        if config.checkpoint_every < 1:
+            raise UsageError(f"checkpoint_every must be at least 1, got {config.checkpoint_every}")
+        self.folder = RunFolder(config.run_dir)
+        dumped = self._parser(self.subcommand).dump(config, skip_none=False, format="yaml")
+        self.resolved: dict[str, Any] = yaml.safe_load(dumped)
+        self.folder.check(self.resolved)
+        _set_threads(config.torch_threads, config.trainer.devices)
+
+    def instantiate_classes(self) -> None:
+        """Build everything; what a constructor refuses is the user's to fix."""
+        try:
+            super().instantiate_classes()
+            self._check_data()
+        except (ValueError, OSError, KeyError, TypeError) as error:
+            raise UsageError(str(error)) from error
+
+    def _check_data(self) -> None:
+        """Touch all data now: a broken file must not be found after an hour of search."""
+        self.datamodule.domain.fingerprint()
+        self.model.check_batches(self.datamodule.problems_per_step, self.datamodule.replay_per_step)
+        source = self.datamodule.source
+        for problem in (*self.datamodule.train_problems.values(), *source.validation(), *source.test()):
+            self.datamodule.domain.prompt(problem)
+
+    def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Any]) -> EliteTrainer:
+        """Add the loggers and checkpoints of the run folder."""
+        checkpoint = ModelCheckpoint(
+            dirpath=self.folder.checkpoints,
+            filename="{step}",
+            every_n_train_steps=self._get(self.config, "checkpoint_every"),
+            save_last="link",
+            enable_version_counter=False,
+        )
+        if config["logger"] in (None, True):
+            config["logger"] = [TensorBoardLogger(self.folder.path, name="tensorboard", version="")]
+        loggers = config["logger"] if isinstance(config["logger"], list) else [config["logger"]]
+        config["logger"] = [JsonlLogger(self.folder.metrics), *(logger for logger in loggers if logger)]
+        plugins = config["plugins"] or []
+        plugins = plugins if isinstance(plugins, list) else [plugins]
+        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+            plugins = [*plugins, AtomicCheckpointIO()]
+        config["plugins"] = plugins
+        present = [callback for callback in callbacks if callback is not None]
+        trainer: EliteTrainer = super()._instantiate_trainer(config, [*present, checkpoint])
+        return trainer
+
+    # The commands.
+
+    def fit(self, model: EliteModule, datamodule: EliteDataModule, ckpt_path: str | None = None, **_: Any) -> None:
+        """Measure, search, train and measure again."""
+        if self.folder.summary.is_file():
+            self._say(f"This run is finished: {self.folder.path}")
+            self._show(json.loads(self.folder.summary.read_text()))
+            return
+        self._claim()
+        evaluation = self._get(self.config_init, "evaluation")
+        has_tests = len(datamodule.source.test()) > 0
+        if has_tests and evaluation.baseline:
+            self._measure(step=0)
+        self.trainer.fit(
+            model, datamodule=datamodule, ckpt_path=ckpt_path or self.folder.newest_checkpoint(), weights_only=True
+        )
+        # The last step need not be one of those that the checkpoints are due at.
+        self.trainer.save_checkpoint(self.folder.checkpoints / "last.ckpt")
+        if has_tests:
+            self._measure(step=model.trained_steps)
+        if self.trainer.is_global_zero:
+            model.export(self.folder.model)
+            self._show(summarise(self.folder, model.trained_steps, evaluation.ks, model.seconds))
+
+    def search(self, model: EliteModule, datamodule: EliteDataModule, **_: Any) -> None:
+        """Fill and freeze the archive; a later `fit` in the same run folder uses it."""
+        if self._get(self.config, "search") is None:
+            raise UsageError(
+                "nothing to search with: set search.class_path, for example to callbacks.MapElitesPreSearch"
+            )
+        self._claim()
+        self.trainer.search(model, datamodule=datamodule)
+        self._say(coverage_line(json.loads(self.folder.search_report.read_text())))
+        self._say(f"Run folder: {self.folder.path}")
+
+    def validate(self, model: EliteModule, datamodule: EliteDataModule, ckpt_path: str | None = None, **_: Any) -> None:
+        """Measure on the validation problems: the given checkpoint, else the run's newest, else the base policy."""
+        self._claim()
+        self.trainer.validate(model, datamodule=datamodule, ckpt_path=self._checkpoint(ckpt_path), weights_only=True)
+
+    def test(self, model: EliteModule, datamodule: EliteDataModule, ckpt_path: str | None = None, **_: Any) -> None:
+        """Measure on the test problems: the given checkpoint, else the run's newest, else the base policy."""
+        self._claim()
+        self.trainer.test(model, datamodule=datamodule, ckpt_path=self._checkpoint(ckpt_path), weights_only=True)
+
+    def _checkpoint(self, given: str | None) -> str | Path | None:
+        chosen = given or self.folder.newest_checkpoint()
+        self._say(f"Measuring {chosen or 'the base policy'}")
+        return chosen
+
+    def _measure(self, step: int) -> None:
+        """Evaluate on the test problems, unless this run has done so; the time counts as evaluation."""
+        if self.folder.samples("test", step).is_file():
+            return
+        started = time.perf_counter()
+        self.trainer.test(self.model, datamodule=self.datamodule, verbose=False)
+        self.model.seconds["evaluate"] += time.perf_counter() - started
+
+    @rank_zero_only
+    def _claim(self) -> None:
+        self.folder.claim(self.resolved)
+
+    @rank_zero_only
+    def _say(self, line: str) -> None:
+        Console().print(line, highlight=False, soft_wrap=True)
+
+    @rank_zero_only
+    def _show(self, summary: dict[str, Any]) -> None:
+        show(summary, self.folder.path)
+
+
+def _set_threads(configured: int | None, devices: Any) -> None:
+    """Give each process its share of the cores: too many threads cost a factor of 3 to 8.
+
+    In the environment too, because Lightning sets threads from there when it launches processes.
+    """
+    inherited = os.environ.get("OMP_NUM_THREADS", "")
+    processes = devices if isinstance(devices, int) and devices > 0 else 1
+    shared = int(inherited) if inherited.isdigit() else max(1, len(os.sched_getaffinity(0)) // processes)
+    threads = configured or shared
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    torch.set_num_threads(threads)
+
+
+def _be_quiet() -> None:
+    """Leave out what Lightning and torch say about things that are as intended here."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in (
+        r"Found \d+ module\(s\) in eval mode",  # no dropout in training, see EliteModule
+        r".*isn't being stepped|.*lr_scheduler\.step.*",
+    ):
+        warnings.filterwarnings("ignore", message=message)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        args: Command line arguments; those of the process if None.
+
+    Returns:
+        The exit code: 0, or 2 after a user's error, which is one line on stderr.
+    """
+    _be_quiet()
+    try:
+        EliteCLI(args)
+    except (UsageError, ArgumentError, MisconfigurationException) as error:
+        if rank_zero_only.rank == 0:
+            print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0

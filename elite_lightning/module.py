@@ -1,0 +1,353 @@
+"""The LightningModule. One training step reads top to bottom: roll out, verify, advantages, policy loss, replay loss,
+mix, step.
+
+Optimisation is manual, because a step of many problems times many responses is cut into micro-batches by a token
+budget, while both terms are divided by counts over the whole step and all ranks, known before the first backward pass.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch import Tensor, nn
+
+from elite_lightning.batching import TokenBatch, TokenRow
+from elite_lightning.errors import UsageError
+from elite_lightning.factory import PolicyFactory
+from elite_lightning.logprobs import response_logprobs
+from elite_lightning.objectives import Grpo, MeanParts, Objective, check_mu
+from elite_lightning.optim import OptimizerSettings, build_optimizer
+from elite_lightning.policy import Dtype, TokenCodec, add_adapter, load_model, load_tokenizer, model_fingerprint
+from elite_lightning.rollout.in_process import InProcessEngine
+from elite_lightning.rollouts import Group, PendingGroups, Roller
+from elite_lightning.seeds import derive_seed
+from elite_lightning.step_metrics import over_ranks, rollout_metrics, seconds_metrics, update_metrics
+from elite_lightning.terms import GroupTensors, advantages_of, policy_count, policy_term, replay_term
+from elite_lightning.types import Domain, RolloutEngine, Sampling
+from elite_lightning.update import Passes, Term, accumulate_gradients
+from elite_lightning.verify import VerificationPool, Want
+from elite_lightning.work import EvalBatch, Numbered, ReplayItem, StepBatch
+
+# Above this share of responses that hit `sampling.max_new_tokens`, the limit and not the policy decides rewards.
+_MANY_TRUNCATED = 0.1
+
+
+@dataclass(frozen=True)
+class VerificationSettings:
+    """How responses are judged.
+
+    Args:
+        workers: Worker processes beside generation, per rank; 0 judges in this process.
+        timeout_s: Seconds after which a verdict's worker is killed and the verdict tried again.
+        retries: How often a verdict is tried again before it counts as our failure.
+    """
+
+    workers: int = 1
+    timeout_s: float = 30.0
+    retries: int = 2
+
+
+class EliteModule(pl.LightningModule):
+    """Trains a policy with `(1 - mu) * L_policy + mu * L_replay` (EliteReplay, arXiv 2610.22290).
+
+    The policy stays in evaluation mode, also while it is trained: without dropout, the probability ratio of a strictly
+    on-policy step is 1. `mu` = 1 samples nothing and is supervised fine-tuning; `mu` = 0 replays nothing.
+
+    Args:
+        domain: The domain that asks and judges; the CLI links it to the data's.
+        path: Folder or Hugging Face hub name of the policy and its tokenizer.
+        factory: Makes the policy instead of `path`, as `class_path` and `init_args`.
+        mu: Share of the replay term, in [0, 1].
+        objective: The policy term, as `class_path` and `init_args`; null is GRPO with its defaults.
+        responses_per_problem: Responses in a group.
+        sampling: How responses are drawn, in training and evaluation.
+        micro_batch_tokens: Most tokens of one forward and backward pass, padding included.
+        rollout_rows: Most responses that are generated at once.
+        optimizer: AdamW and its schedule.
+        evaluation_samples: Responses to each test problem; the CLI links it to the evaluation's.
+        validation_samples: Responses to each validation problem; the CLI links it to the evaluation's.
+        peft: Arguments of a PEFT configuration, such as `{"r": 16, "target_modules": "all-linear"}`; null trains all
+            weights.
+        dtype: Type of the weights.
+        verification: How responses are judged.
+        seed: Seed of all draws; the CLI sets it from `seed_everything`.
+
+    Raises:
+        ValueError: If a value is out of range, or not exactly one of `path` and `factory` is given.
+        FileNotFoundError: If `path` holds no tokenizer.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        path: str | None = None,
+        factory: PolicyFactory | None = None,
+        mu: float = 0.05,
+        objective: Objective | None = None,
+        responses_per_problem: int = 8,
+        sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+        micro_batch_tokens: int = 16384,
+        rollout_rows: int = 256,
+        optimizer: OptimizerSettings = OptimizerSettings(),  # noqa: B008
+        evaluation_samples: int = 128,
+        validation_samples: int = 128,
+        peft: dict[str, Any] | None = None,
+        dtype: Dtype = "float32",
+        verification: VerificationSettings = VerificationSettings(),  # noqa: B008
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        if (path is None) == (factory is None):
+            raise ValueError("give the policy either as model.path or as model.factory, and not both")
+        if responses_per_problem < 2:
+            raise ValueError(f"model.responses_per_problem must be at least 2, got {responses_per_problem}")
+        if sampling.temperature <= 0:
+            raise ValueError(f"model.sampling.temperature must be positive to train, got {sampling.temperature}")
+        self.mu = check_mu(mu)
+        self.domain = domain
+        self.objective: Objective = objective if objective is not None else Grpo()
+        self.responses_per_problem = responses_per_problem
+        self.sampling = sampling
+        self.micro_batch_tokens = micro_batch_tokens
+        self.evaluation_samples = {"test": evaluation_samples, "validation": validation_samples}
+        self.seed = seed
+        self.codec = TokenCodec(factory.tokenizer() if factory is not None else load_tokenizer(str(path)))
+        self.policy: nn.Module | None = None
+        self.base_fingerprint = ""
+        self.trained_steps = 0
+        self.seconds = dict.fromkeys(("train", "rollout", "verify", "update", "evaluate"), 0.0)
+        self._path, self._factory, self._peft, self._dtype_name = path, factory, peft, dtype
+        self._rollout_rows, self._verification, self._optimizer_settings = rollout_rows, verification, optimizer
+        # In a tuple, where neither the checkpoint nor a wrapper such as DDP looks for weights.
+        self._reference: tuple[nn.Module, ...] = ()
+        self._warned_of_truncation = False
+
+    # The policy and what hangs on it.
+
+    def configure_model(self) -> None:
+        """Load the policy, once, however often Lightning calls.
+
+        Raises:
+            UsageError: If there is no such policy, or it cannot be loaded.
+        """
+        if self.policy is not None:
+            return
+        try:
+            self.policy = self._load_policy().eval()
+        except (OSError, ValueError) as error:
+            raise UsageError(str(error)) from error
+        # Now, because a resumed run restores trained weights next.
+        self.base_fingerprint = model_fingerprint(self.policy, base_only=True)
+        if self.objective.needs_reference and self.mu < 1:
+            self._reference = (copy.deepcopy(self.policy).requires_grad_(False),)
+
+    def _load_policy(self) -> nn.Module:
+        if self._factory is None:
+            return load_model(str(self._path), dtype=self._dtype_name, peft=self._peft)
+        policy = self._factory.model(self.seed)
+        return policy if self._peft is None else add_adapter(policy, self._peft)
+
+    @property
+    def loaded_policy(self) -> nn.Module:
+        """The policy, from `configure_model` on."""
+        if self.policy is None:
+            raise RuntimeError("the policy is not loaded yet: it is there from configure_model on")
+        return self.policy
+
+    @cached_property
+    def engine(self) -> RolloutEngine:
+        """What samples responses."""
+        return InProcessEngine(self.loaded_policy, self.codec, max_rows=self._rollout_rows)
+
+    @cached_property
+    def verifier(self) -> VerificationPool:
+        """The one pool that search, training and evaluation share; workers start at the first use."""
+        settings = self._verification
+        return VerificationPool(self.domain, settings.workers, settings.timeout_s, settings.retries)
+
+    def check_batches(self, problems_per_step: int, replay_per_step: int) -> None:
+        """Refuse batches that do not fit `mu`.
+
+        Args:
+            problems_per_step: On-policy problems in a step.
+            replay_per_step: Replay items in a step.
+
+        Raises:
+            UsageError: If a term with a share in the mixture would have nothing to work on.
+        """
+        if self.mu < 1 and problems_per_step == 0:
+            raise UsageError(f"model.mu={self.mu} needs on-policy problems, but data.problems_per_step is 0")
+        if self.mu > 0 and replay_per_step == 0:
+            raise UsageError(f"model.mu={self.mu} needs replay, but data.replay_per_step is 0; or set model.mu to 0")
+        if self.mu == 1 and problems_per_step:
+            rank_zero_warn(
+                f"model.mu=1 ignores the {problems_per_step} problems of data.problems_per_step; set it to 0"
+            )
+        if self.mu == 0 and replay_per_step:
+            rank_zero_warn(f"model.mu=0 ignores the {replay_per_step} items of data.replay_per_step; set it to 0")
+
+    def export(self, folder: Path) -> None:
+        """Write policy and tokenizer for `from_pretrained`.
+
+        Args:
+            folder: Where they go.
+        """
+        self.loaded_policy.save_pretrained(folder)  # type: ignore[operator]
+        self.codec.tokenizer.save_pretrained(folder)
+
+    def close(self) -> None:
+        """Stop the verification workers; they start again when needed."""
+        pool = self.__dict__.pop("verifier", None)
+        if pool is not None:
+            pool.close()
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """One optimizer and its scheduler, both stepped by hand."""
+        optimizer, scheduler = build_optimizer(self, self._optimizer_settings, self.trainer.max_steps)
+        return {"optimizer": optimizer, "lr_scheduler": scheduler}
+
+    # Training.
+
+    def training_step(self, batch: StepBatch, batch_idx: int) -> None:  # noqa: ARG002
+        """Roll out, verify, advantages, policy loss, replay loss, mix, step."""
+        started = time.perf_counter()
+        groups, seconds = self._roll_out(batch.chunks)
+        tensors = GroupTensors(groups)
+        advantages = advantages_of(self.objective, tensors)
+        updating = time.perf_counter()
+        terms = self._terms(tensors, advantages, batch.replay)
+        parts = accumulate_gradients(terms, self.micro_batch_tokens, self._passes())
+        gradient_norm = self._step_optimizer()
+        finished = time.perf_counter()
+        seconds |= {"update": finished - updating, "train": finished - started}
+        means = {**update_metrics(parts, gradient_norm), **seconds_metrics(seconds)}
+        if self.mu < 1:
+            means |= rollout_metrics(tensors, advantages)
+        self._log_step(means, {term.name: parts[term.name]["loss"].total for term in terms}, seconds)
+
+    def _roll_out(self, chunks: Sequence[Sequence[Numbered]]) -> tuple[list[Group], dict[str, float]]:
+        """Responses and verdicts: chunk by chunk, each verified while the next is generated. None if mu is 1."""
+        started = time.perf_counter()
+        seed = ("rollout", self.trainer.global_step)
+        want = Want(strategy=self.objective.needs_strategies)
+        pending = [
+            self._start(chunk, self.responses_per_problem, derive_seed(self.seed, *seed, chunk[0].index), want)
+            for chunk in (chunks if self.mu < 1 else [])
+        ]
+        sampled = time.perf_counter()
+        groups = [group for part in pending for group in part.groups()]
+        return groups, {"rollout": sampled - started, "verify": time.perf_counter() - sampled}
+
+    def _start(self, chunk: Sequence[Numbered], n: int, seed: int, want: Want) -> PendingGroups:
+        return Roller(self.engine, self.codec, self.domain, self.verifier).start(chunk, n, self.sampling, seed, want)
+
+    def _terms(self, tensors: GroupTensors, advantages: Tensor, replay: Sequence[ReplayItem]) -> list[Term]:
+        """Both terms with their weights in the mixture; a term of weight 0 is left out, on every rank alike."""
+        items = list(replay) if self.mu > 0 else []
+        rows = [TokenRow(self.codec.encode_prompt(i.prompt), self._response_ids(i)) for i in items]
+        weights = [item.weight for item in items]
+        local = torch.stack([policy_count(self.objective, tensors), torch.tensor(float(sum(weights)))])
+        responses, replayed = self._reduce(local, "sum").unbind()
+        reference = self._score_reference if self._reference else None
+        policy = policy_term(self.objective, tensors.groups, advantages, responses, 1.0 - self.mu, reference)
+        return [t for t in (policy, replay_term(rows, weights, replayed, self.mu)) if t.weight > 0]
+
+    def _response_ids(self, item: ReplayItem) -> Sequence[int]:
+        return item.token_ids if item.token_ids is not None else self.codec.encode_response(item.response)
+
+    def _passes(self) -> Passes:
+        return Passes(
+            score=lambda batch: response_logprobs(self.loaded_policy, batch, self.sampling.temperature),
+            backward=self.manual_backward,
+            without_sync=getattr(self.trainer.strategy, "block_backward_sync", nullcontext),
+            reduce_max=lambda counts: self._reduce(counts, "max"),
+            world_size=self.trainer.world_size,
+            device=self.device,
+        )
+
+    def _score_reference(self, batch: TokenBatch) -> Tensor:
+        with torch.no_grad():
+            return response_logprobs(self._reference[0].to(self.device), batch, self.sampling.temperature)
+
+    def _step_optimizer(self) -> float:
+        """Clip, step, schedule; returns the gradient's L2 norm before clipping.
+
+        Raises:
+            FloatingPointError: If the gradient is not finite; nothing has been changed then.
+        """
+        optimizer: Any = self.optimizers()
+        gradients = [p.grad for p in self.parameters() if p.grad is not None]
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+        if not torch.isfinite(torch.tensor(norm)):
+            raise FloatingPointError(f"the gradient's norm is {norm} at step {self.trainer.global_step}")
+        if self._optimizer_settings.gradient_clip_norm > 0:
+            self.clip_gradients(optimizer, self._optimizer_settings.gradient_clip_norm, "norm")
+        optimizer.step()
+        optimizer.zero_grad()
+        self.lr_schedulers().step()  # type: ignore[union-attr, call-arg]
+        return norm
+
+    def _log_step(self, means: dict[str, MeanParts], losses: dict[str, Tensor], seconds: dict[str, float]) -> None:
+        learning_rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
+        averaged, total = over_ranks(means, losses, lambda table: self._reduce(table, "sum"))
+        loss = (1.0 - self.mu) * total.get("policy", 0.0) + self.mu * total.get("replay", 0.0)
+        named = {f"loss_{name}": value for name, value in total.items()} | {"learning_rate": learning_rate} | averaged
+        self.log("train/loss", loss, batch_size=1, prog_bar=True)
+        self.log_dict({f"train/{name}": value for name, value in named.items()}, batch_size=1)
+        for name, value in seconds.items():
+            self.seconds[name] += value
+        self.trained_steps = self.trainer.global_step
+        self._warn_of_truncation(averaged.get("truncated", 0.0))
+
+    def _warn_of_truncation(self, share: float) -> None:
+        if share > _MANY_TRUNCATED and not self._warned_of_truncation:
+            self._warned_of_truncation = True
+            limit = self.sampling.max_new_tokens
+            rank_zero_warn(
+                f"{share:.0%} of the responses hit model.sampling.max_new_tokens={limit} and count as wrong; raise it"
+            )
+
+    def _reduce(self, values: Tensor, operation: str) -> Tensor:
+        reduced: Tensor = self.trainer.strategy.reduce(values.to(self.device), reduce_op=operation)
+        return reduced
+
+    # Evaluation: nothing here waits for another rank, so ranks may have different numbers of batches.
+
+    def validation_step(self, batch: EvalBatch, batch_idx: int) -> PendingGroups:  # noqa: ARG002
+        """Responses to validation problems, their verdicts still on their way."""
+        return self._evaluate(batch, "validation")
+
+    def test_step(self, batch: EvalBatch, batch_idx: int) -> PendingGroups:  # noqa: ARG002
+        """Responses to test problems, their verdicts still on their way."""
+        return self._evaluate(batch, "test")
+
+    def _evaluate(self, batch: EvalBatch, stage: str) -> PendingGroups:
+        # Without the step: base and trained policy meet the same random numbers, so their difference is less noisy.
+        seed = derive_seed(self.seed, "evaluate", stage, batch.chunk[0].index)
+        return self._start(batch.chunk, self.evaluation_samples[stage], seed, Want(strategy=True))
+
+    # Checkpoints.
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the seconds spent so far; with an adapter, leave the base weights out."""
+        checkpoint["seconds"] = dict(self.seconds)
+        if self._peft is not None:
+            trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+            checkpoint["state_dict"] = {k: v for k, v in checkpoint["state_dict"].items() if k in trained}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take the seconds and the step over; with an adapter, expect no base weights."""
+        self.seconds = dict(checkpoint["seconds"])
+        self.trained_steps = int(checkpoint["global_step"])
+        self.strict_loading = self._peft is None

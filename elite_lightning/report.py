@@ -1,0 +1,99 @@
+"""The end of a run: `summary.json` and the table on the terminal, base beside trained, each figure with its interval."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from elite_lightning.evaluation import figures_of, per_problem, read_counts
+from elite_lightning.metrics import paired_bootstrap_difference
+from elite_lightning.run_folder import RunFolder, write_atomically
+
+
+def summarise(folder: RunFolder, steps: int, ks: Sequence[int], seconds: Mapping[str, float]) -> dict[str, Any]:
+    """Compute the summary from the run's files, and write `summary.json`.
+
+    Args:
+        folder: The run.
+        steps: Optimizer steps of the trained policy.
+        ks: Numbers of samples.
+        seconds: Seconds by part of the run.
+
+    Returns:
+        What was written: means under `base` and `trained`, their intervals, the paired change, archive and seconds.
+    """
+    arms = {"base": folder.samples("test", 0), "trained": folder.samples("test", steps)}
+    counts = {arm: read_counts(path) for arm, path in arms.items() if path.is_file()}
+    figures = {arm: figures_of(of_arm, ks) for arm, of_arm in counts.items()}
+    summary: dict[str, Any] = {arm: {k: f.mean for k, f in named.items()} for arm, named in figures.items()}
+    summary["intervals"] = {arm: {k: [f.low, f.high] for k, f in named.items()} for arm, named in figures.items()}
+    if len(counts) == 2:
+        summary["change"] = _changes(per_problem(counts["base"], ks), per_problem(counts["trained"], ks))
+    if folder.search_report.is_file():
+        report = json.loads(folder.search_report.read_text())
+        seconds = {"search": report.pop("seconds"), **seconds}
+        summary["archive"] = report
+    summary |= {"steps": steps, "seconds": dict(seconds)}
+    write_atomically(folder.summary, json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def _changes(base: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Trained minus base, paired by problem: name to mean, low, high."""
+    changes = {}
+    for name, before in base.items():
+        both = ~(np.isnan(before) | np.isnan(trained[name]))
+        if both.any():
+            changes[name] = list(paired_bootstrap_difference(trained[name][both], before[both]))
+    return changes
+
+
+def show(summary: Mapping[str, Any], folder: Path, console: Console | None = None) -> None:
+    """Print the table.
+
+    Args:
+        summary: What `summarise` returned or `summary.json` holds.
+        folder: The run folder, named below the table.
+        console: Where to print; the terminal if None.
+    """
+    console = console or Console()
+    arms = [arm for arm in ("base", "trained") if arm in summary]
+    table = Table(title="Held-out test problems, with 95 % intervals over problems")
+    table.add_column("metric")
+    for arm in arms:
+        table.add_column(arm, justify="right")
+    if "change" in summary:
+        table.add_column("change", justify="right")
+    for name in summary[arms[-1]] if arms else ():
+        cells = [_cell(summary[arm].get(name), summary["intervals"][arm].get(name)) for arm in arms]
+        change = summary.get("change", {}).get(name)
+        table.add_row(name, *cells, *([_cell(change[0], change[1:], "+")] if change else []))
+    console.print(table)
+    console.print(coverage_line(summary.get("archive")), highlight=False)
+    console.print(f"Run folder: {folder}", highlight=False, soft_wrap=True)
+
+
+def coverage_line(archive: Mapping[str, Any] | None) -> str:
+    """One sentence about the archive.
+
+    Args:
+        archive: The search's report, or None if there was no search.
+    """
+    if archive is None:
+        return "Archive: none"
+    return (
+        f"Archive: {archive['elites']} elites, {archive['cells_per_problem']:.2f} cells a problem, "
+        f"{archive['covered_problems']} of {archive['problems']} problems covered by {archive['attempts']} attempts"
+    )
+
+
+def _cell(mean: float | None, ends: Sequence[float] | None, sign: str = "") -> str:
+    if mean is None or ends is None:
+        return "-"
+    return f"{mean:{sign}.3f} [{ends[0]:{sign}.3f}, {ends[1]:{sign}.3f}]"

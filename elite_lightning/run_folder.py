@@ -1,0 +1,139 @@
+"""The run folder: where each file of a run lies, whose folder it is, and where a stopped run goes on."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from elite_lightning.errors import UsageError
+
+# Settings that cannot change results: where the run lies, what is shown, and arguments of single commands.
+_FREE = frozenset(
+    {
+        "run_dir",
+        "ckpt_path",
+        "weights_only",
+        "verbose",
+        "trainer.enable_progress_bar",
+        "trainer.enable_model_summary",
+        "torch_threads",
+    }
+)
+
+
+class RunFolder:
+    """Paths of one run, after the design's list of files.
+
+    Args:
+        path: The folder; made when something is written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def config(self) -> Path:
+        """The complete configuration; can be run again."""
+        return self.path / "config.yaml"
+
+    @property
+    def journal(self) -> Path:
+        """Every attempt of the search."""
+        return self.path / "search.sqlite"
+
+    @property
+    def archive(self) -> Path:
+        """The frozen archive; its manifest lies beside it."""
+        return self.path / "archive.jsonl"
+
+    @property
+    def search_report(self) -> Path:
+        """Counts and seconds of the search."""
+        return self.path / "search.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Training checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """Logged metrics, a line a step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The final table as data."""
+        return self.path / "summary.json"
+
+    @property
+    def model(self) -> Path:
+        """The trained policy and its tokenizer, for `from_pretrained`."""
+        return self.path / "model"
+
+    def samples(self, stage: str, step: int) -> Path:
+        """Every sample of one evaluation.
+
+        Args:
+            stage: `test` or `validation`.
+            step: Optimizer steps before the evaluation.
+        """
+        prefix = "" if stage == "test" else f"{stage}_"
+        return self.path / "eval" / f"{prefix}step={step}.jsonl"
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Refuse to mix two configurations in one folder.
+
+        Args:
+            config: The complete configuration of this command.
+
+        Raises:
+            UsageError: If the folder belongs to another configuration; names the first keys that differ.
+        """
+        if not self.config.is_file():
+            return
+        there, here = flatten(yaml.safe_load(self.config.read_text()) or {}), flatten(config)
+        differing = [key for key in here | there if key not in _FREE and here.get(key) != there.get(key)]
+        if differing:
+            shown = ", ".join(f"{key} ({there.get(key)!r} there, {here.get(key)!r} here)" for key in differing[:3])
+            more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+            raise UsageError(
+                f"the run folder {self.path} belongs to another configuration: {shown}{more}; "
+                f"choose another --run_dir, or continue that run with --config {self.config}"
+            )
+
+    def claim(self, config: Mapping[str, Any]) -> None:
+        """Write the configuration, unless it is there already."""
+        if not self.config.is_file():
+            write_atomically(self.config, yaml.safe_dump(dict(config), sort_keys=False))
+
+    def newest_checkpoint(self) -> Path | None:
+        """The last checkpoint that was written to its end, or None."""
+        found = sorted(self.checkpoints.glob("*.ckpt"), key=lambda p: (p.stat().st_mtime, p.name == "last.ckpt"))
+        return next((p for p in reversed(found) if p.is_dir() or zipfile.is_zipfile(p)), None)
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one mapping of dotted keys."""
+    return dict(_leaves(config, prefix))
+
+
+def _leaves(config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the old one or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)

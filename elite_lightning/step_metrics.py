@@ -1,0 +1,74 @@
+"""What is logged about one training step, as means over all ranks. `docs/metrics.md` explains every name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from elite_lightning.objectives import MeanParts
+from elite_lightning.terms import GroupTensors
+from elite_lightning.types import FinishReason
+
+
+def rollout_metrics(tensors: GroupTensors, advantages: Tensor) -> dict[str, MeanParts]:
+    """Metrics of a step's responses on this rank.
+
+    Args:
+        tensors: The judged groups.
+        advantages: `[problems, group]`.
+    """
+    counted = tensors.counted
+    completions = [c for group in tensors.groups for c in group.completions]
+    logprobs = torch.tensor([logprob for c in completions for logprob in c.logprobs])
+    return {
+        "reward": _mean(tensors.rewards[counted]),
+        "correct": _mean(tensors.correct[counted]),
+        "groups_without_signal": _mean((advantages == 0).all(dim=-1)),
+        "response_tokens": _mean(tensors.lengths),
+        "truncated": _mean(torch.tensor([c.finish_reason is FinishReason.LENGTH for c in completions])),
+        "verifier_failures": _mean(~counted),
+        # The mean surprise of sampled tokens is an unbiased estimate of the policy's entropy, and costs nothing.
+        "entropy": _mean(-logprobs),
+    }
+
+
+def update_metrics(parts: Mapping[str, Mapping[str, MeanParts]], gradient_norm: float) -> dict[str, MeanParts]:
+    """Metrics of the update on this rank, except the losses, which are totals.
+
+    Args:
+        parts: Term to its metrics.
+        gradient_norm: L2 norm before clipping, the same on every rank.
+    """
+    named = {name: value for term in parts.values() for name, value in term.items() if name != "loss"}
+    return {**named, "gradient_norm": _mean(torch.tensor([gradient_norm]))}
+
+
+def seconds_metrics(seconds: Mapping[str, float]) -> dict[str, MeanParts]:
+    """Seconds of the step's parts on this rank."""
+    return {f"seconds/{name}": _mean(torch.tensor([value])) for name, value in seconds.items()}
+
+
+def over_ranks(
+    means: Mapping[str, MeanParts], losses: Mapping[str, Tensor], reduce_sum: Callable[[Tensor], Tensor]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Bring all ranks' numbers together in one exchange.
+
+    Args:
+        means: Parts of means on this rank; the same names on every rank.
+        losses: Shares of losses on this rank; the same names on every rank.
+        reduce_sum: Element-wise sum over ranks.
+
+    Returns:
+        Means, and losses, over all ranks.
+    """
+    rows = [[float(p.total), float(p.count)] for p in means.values()] + [[float(v), 1.0] for v in losses.values()]
+    table = reduce_sum(torch.tensor(rows)).tolist()
+    averaged = {name: total / max(count, 1e-9) for name, (total, count) in zip(means, table, strict=False)}
+    return averaged, {name: total for name, (total, _) in zip(losses, table[len(means) :], strict=True)}
+
+
+def _mean(values: Tensor) -> MeanParts:
+    values = values.to(torch.float32)
+    return MeanParts(values.sum(), torch.tensor(float(values.numel())))

@@ -1,0 +1,147 @@
+"""The two terms of the loss, built from what a rank has at hand: judged groups, and responses to replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from elite_lightning.batching import TokenBatch, TokenRow
+from elite_lightning.objectives import LossOutput, Objective, length_normalised_nll
+from elite_lightning.rollouts import Group
+from elite_lightning.update import Term
+
+
+@dataclass(frozen=True)
+class GroupTensors:
+    """Judged groups as tensors `[problems, group]`; none of them has a gradient.
+
+    Args:
+        groups: Groups of one size.
+    """
+
+    groups: Sequence[Group]
+
+    @cached_property
+    def rewards(self) -> Tensor:
+        """Float32."""
+        return self._table(lambda group, j: group.judgements[j].verdict.reward, torch.float32)
+
+    @cached_property
+    def counted(self) -> Tensor:
+        """Bool; False where our own verifier failed."""
+        return self._table(lambda group, j: group.judgements[j].verdict.counted, torch.bool)
+
+    @cached_property
+    def correct(self) -> Tensor:
+        """Bool."""
+        return self._table(lambda group, j: group.judgements[j].verdict.correct, torch.bool)
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """Int64; tokens of each response."""
+        return self._table(lambda group, j: len(group.completions[j].token_ids), torch.int64)
+
+    @cached_property
+    def mean_logprobs(self) -> Tensor:
+        """Float32; mean log-probability of each response's tokens under the sampling policy."""
+        return self._table(lambda g, j: sum(g.completions[j].logprobs) / len(g.completions[j].logprobs), torch.float32)
+
+    @cached_property
+    def strategies(self) -> Tensor:
+        """Int64; equal exactly where two correct solutions of one problem share a strategy, -1 where not correct."""
+        rows = []
+        for group in self.groups:
+            names: dict[str | None, int] = {None: -1}
+            rows.append([names.setdefault(j.strategy, len(names) - 1) for j in group.judgements])
+        return _table(rows, torch.int64)
+
+    def _table(self, value: Callable[[Group, int], float], dtype: torch.dtype) -> Tensor:
+        return _table([[value(group, j) for j in range(len(group.completions))] for group in self.groups], dtype)
+
+
+def _table(rows: list[list[float]] | list[list[int]], dtype: torch.dtype) -> Tensor:
+    return torch.tensor(rows, dtype=dtype) if rows else torch.zeros(0, 0, dtype=dtype)
+
+
+def advantages_of(objective: Objective, tensors: GroupTensors) -> Tensor:
+    """Advantages `[problems, group]`; empty when there are no groups."""
+    if not tensors.groups:
+        return torch.zeros(0, 0)
+    return objective.advantages(
+        tensors.rewards,
+        tensors.counted,
+        strategies=tensors.strategies if objective.needs_strategies else None,
+        mean_logprobs=tensors.mean_logprobs,
+    )
+
+
+def policy_count(objective: Objective, tensors: GroupTensors) -> Tensor:
+    """This rank's part of the policy term's denominator, float32.
+
+    It counts responses without advantage too, although they are not scored: their loss is 0, their place in the mean
+    is not.
+    """
+    lengths = tensors.lengths[tensors.counted]
+    mask = torch.arange(int(lengths.max()) if len(lengths) else 0)[None, :] < lengths[:, None]
+    return objective.denominator(mask)
+
+
+def policy_term(
+    objective: Objective,
+    groups: Sequence[Group],
+    advantages: Tensor,
+    denominator: Tensor,
+    weight: float,
+    reference: Callable[[TokenBatch], Tensor] | None = None,
+) -> Term:
+    """The policy term over the responses that can move the policy.
+
+    Args:
+        objective: Turns log-probabilities and advantages into a loss.
+        groups: Judged groups.
+        advantages: `[problems, group]`.
+        denominator: Global count, scalar.
+        weight: Share of this term in the mixture.
+        reference: Scores a micro-batch under the reference model; given when the objective needs it. The penalty acts
+            on every counted response, so all of them are then scored.
+    """
+    kept = [
+        (group, j, float(advantages[i, j]))
+        for i, group in enumerate(groups)
+        for j in range(len(group.completions))
+        if group.judgements[j].verdict.counted and (reference is not None or advantages[i, j] != 0)
+    ]
+    rows = [TokenRow(group.prompt_ids, group.completions[j].token_ids) for group, j, _ in kept]
+
+    def loss(batch: TokenBatch, logprobs: Tensor, indices: list[int]) -> LossOutput:
+        mask = batch.response_mask
+        old = torch.zeros(mask.shape, device=logprobs.device)
+        sampled = [logprob for i in indices for logprob in kept[i][0].completions[kept[i][1]].logprobs]
+        old[mask] = torch.tensor(sampled, device=logprobs.device)
+        # An empty micro-batch has one row, without a response.
+        advantage = torch.tensor([kept[i][2] for i in indices] or [0.0], device=logprobs.device)
+        ref_logprobs = reference(batch) if reference is not None else None
+        return objective.loss(logprobs, old, advantage, mask, denominator, ref_logprobs=ref_logprobs)
+
+    return Term("policy", weight, rows, loss)
+
+
+def replay_term(rows: Sequence[TokenRow], weights: Sequence[float], denominator: Tensor, weight: float) -> Term:
+    """The replay term: length-normalised negative log-likelihood of stored responses.
+
+    Args:
+        rows: Plain prompts and stored responses of this rank.
+        weights: Relative weight of each.
+        denominator: Sum of the weights over all ranks, scalar.
+        weight: Share of this term in the mixture.
+    """
+
+    def loss(batch: TokenBatch, logprobs: Tensor, indices: list[int]) -> LossOutput:
+        relative = torch.tensor([weights[i] for i in indices] or [0.0], device=logprobs.device)
+        return LossOutput(length_normalised_nll(logprobs, batch.response_mask, denominator, relative), {})
+
+    return Term("replay", weight, rows, loss)

@@ -1,0 +1,91 @@
+"""The gradient of one optimizer step: terms of the loss, cut into micro-batches, the same number on every rank.
+
+A term is a weighted sum of shares (`objectives/aggregate.py`): each micro-batch's loss is already divided by the global
+count, so shares add up over micro-batches and ranks, and how the step was cut changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elite_lightning.batching import TokenBatch, TokenRow, collate, micro_batches
+from elite_lightning.objectives import LossOutput, MeanParts, merge_metrics
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term of the mixed loss on this rank.
+
+    Args:
+        name: For the log.
+        weight: Its share in the mixture.
+        rows: Prompts and responses that this rank scores; may be empty.
+        loss: From a micro-batch, its log-probabilities `[batch, response_time]` and the indices of its rows to this
+            micro-batch's share of the loss.
+    """
+
+    name: str
+    weight: float
+    rows: Sequence[TokenRow]
+    loss: Callable[[TokenBatch, Tensor, list[int]], LossOutput]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How a rank gets its forward and backward passes done.
+
+    Args:
+        score: Log-probabilities of a micro-batch's response tokens.
+        backward: Backward pass of a scalar.
+        without_sync: Context in which a backward pass does not exchange gradients with other ranks.
+        reduce_max: Element-wise maximum over ranks.
+        world_size: Number of ranks whose gradients are averaged.
+        device: Where batches go.
+    """
+
+    score: Callable[[TokenBatch], Tensor]
+    backward: Callable[[Tensor], None]
+    without_sync: Callable[[], AbstractContextManager[None]]
+    reduce_max: Callable[[Tensor], Tensor]
+    world_size: int
+    device: torch.device
+
+
+def accumulate_gradients(terms: Sequence[Term], token_budget: int, passes: Passes) -> dict[str, dict[str, MeanParts]]:
+    """Run all forward and backward passes of one optimizer step.
+
+    Every rank runs equally many, padded with empty ones that add exactly nothing: a rank that skipped a pass would
+    leave the others waiting for ever. Gradients are exchanged once, in the last pass.
+
+    Args:
+        terms: The terms of the loss; the same names in the same order on every rank.
+        token_budget: Most tokens of a micro-batch, padding included.
+        passes: How passes are run.
+
+    Returns:
+        Term to its metrics on this rank; `loss` among them, as a total over micro-batches.
+    """
+    cut = _equal_cuts(terms, token_budget, passes)
+    work = [(term, indices) for term, batches in zip(terms, cut, strict=True) for indices in batches]
+    metrics: dict[str, list[Mapping[str, MeanParts]]] = {term.name: [] for term in terms}
+    for number, (term, indices) in enumerate(work, start=1):
+        with nullcontext() if number == len(work) else passes.without_sync():
+            batch = collate([term.rows[i] for i in indices]).to(passes.device)
+            output = term.loss(batch, passes.score(batch), indices)
+            # Ranks' gradients are averaged, but shares have to be added up.
+            passes.backward(output.loss * (term.weight * passes.world_size))
+        share = MeanParts(output.loss.detach(), torch.ones_like(output.loss.detach()))
+        metrics[term.name].append({**output.metrics, "loss": share})
+    return {name: merge_metrics(parts) for name, parts in metrics.items()}
+
+
+def _equal_cuts(terms: Sequence[Term], token_budget: int, passes: Passes) -> list[list[list[int]]]:
+    """Each term's micro-batches as row indices, equally many on every rank."""
+    lengths = [len(micro_batches(term.rows, token_budget)) for term in terms]
+    longest = passes.reduce_max(torch.tensor(lengths, device=passes.device)).tolist()
+    return [micro_batches(term.rows, token_budget, at_least=n) for term, n in zip(terms, longest, strict=True)]

@@ -1,0 +1,58 @@
+"""What a DataModule hands to the LightningModule: the work of one rank in one step. Data only, no tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from elite_lightning.types import Problem
+
+
+class Numbered(NamedTuple):
+    """A problem and its number in the global batch or in the data set, the same for every number of ranks."""
+
+    index: int
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayItem:
+    """One response to imitate.
+
+    Args:
+        prompt: Prompt text.
+        response: Response text.
+        weight: Relative weight in the replay loss.
+        token_ids: The response's recorded tokens, end-of-sequence included; None encodes `response`.
+    """
+
+    prompt: str
+    response: str
+    weight: float = 1.0
+    token_ids: tuple[int, ...] | None = None
+
+
+class StepBatch:
+    """What one rank works on in one optimizer step.
+
+    A plain class on purpose: Lightning walks into lists and dataclasses to look for tensors, and there are none.
+
+    Args:
+        chunks: This rank's problems in the chunks that they are sampled in, numbered within the global batch.
+        replay: This rank's items to imitate.
+    """
+
+    def __init__(self, chunks: list[list[Numbered]], replay: list[ReplayItem]) -> None:
+        self.chunks = chunks
+        self.replay = replay
+
+
+class EvalBatch:
+    """Some problems to evaluate together, numbered within their data set.
+
+    Args:
+        chunk: The problems and their numbers.
+    """
+
+    def __init__(self, chunk: list[Numbered]) -> None:
+        self.chunk = chunk

@@ -1,0 +1,44 @@
+"""Shared fixtures: a tiny policy with a byte tokenizer, made in a second and loaded through the real path."""
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a byte, and an end-of-sequence token."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {"<eos>": 0, "<bos>": 1, **{symbol: i for i, symbol in enumerate(alphabet, start=2)}}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", bos_token="<bos>", pad_token="<eos>")
+
+
+def tiny_model(seed: int = 0) -> LlamaForCausalLM:
+    """Some 40 thousand random parameters."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=258,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=1024,
+        bos_token_id=1,
+        eos_token_id=0,
+        pad_token_id=0,
+        tie_word_embeddings=True,
+    )
+    return LlamaForCausalLM(config)
+
+
+@pytest.fixture(scope="session")
+def tiny_policy(tmp_path_factory):
+    """Folder of a tiny untrained policy with its tokenizer."""
+    folder = tmp_path_factory.mktemp("policy")
+    tiny_model().save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder

@@ -20,7 +20,7 @@ from datamodules.pocketsql.schemas import SPLITS
 from datamodules.pocketsql.source import PocketSqlSource, prepare
 from datamodules.pocketsql.words import NOUNS, held_out_names, pseudo_word
 from elite_lightning.domains.sql import SqlDomain
-from elite_lightning.domains.sql.labeler import APPROACHES, approach_of
+from elite_lightning.domains.sql.labeler import APPROACHES, label_approach
 from elite_lightning.types import Reason
 
 
@@ -182,10 +182,10 @@ def test_a_demonstration_realises_the_approach_that_it_names():
     stream = PocketDemonstrations()
     for index in range(300):
         demonstration = stream.demonstration(index, 9)
-        assert approach_of(demonstration.response) in APPROACHES
+        assert label_approach(demonstration.response) in APPROACHES
         for line in demonstration.prompt.splitlines():
             if line.startswith("approach : "):
-                assert approach_of(demonstration.response) == line.removeprefix("approach : ")
+                assert label_approach(demonstration.response) == line.removeprefix("approach : ")
 
 
 def test_nouns_are_plain_identifiers_for_sqlite_and_sqlglot():

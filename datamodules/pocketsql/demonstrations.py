@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import random
 
-from elite_lightning.domains.sql.labeler import approach_of
-
 from datamodules.pocketsql.questions import ask, families_for
 from datamodules.pocketsql.random_schemas import random_schema
 from datamodules.pocketsql.schema_text import roles_of
 from datamodules.sources import Demonstration, DemonstrationSource
+from elite_lightning.domains.sql.labeler import label_approach
 from elite_lightning.domains.sql.prompts import compact_prompt
 
 
@@ -52,7 +51,7 @@ class PocketDemonstrations(DemonstrationSource):
         parent = None
         if draw > (1 + self.plain_share) / 2:
             parent = rng.choice([solution for solution in solutions if solution != chosen])
-        prompt = compact_prompt(schema.as_schema(), question.text, approach_of(chosen), parent)
+        prompt = compact_prompt(schema.as_schema(), question.text, label_approach(chosen), parent)
         return Demonstration(prompt, chosen)
 
     def _weights(self, count: int) -> list[float]:

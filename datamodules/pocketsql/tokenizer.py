@@ -54,7 +54,7 @@ def train_tokenizer(seed: int, vocabulary_size: int = VOCABULARY_SIZE) -> PreTra
         show_progress=False,
     )
     tokenizer.train_from_iterator(_corpus(seed), trainer)
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, pad_token=PAD, bos_token=BOS, eos_token=EOS, clean_up_tokenization_spaces=False
     )
 

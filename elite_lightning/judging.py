@@ -1,0 +1,115 @@
+"""Judge one response in this process; and what a worker process runs to judge many.
+
+A worker imports this file and the domain, nothing heavier: no torch, no Lightning. That holds as long as the program's
+entry point imports heavy packages within functions, because a spawned process imports the main module again.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from elite_lightning.errors import UsageError
+from elite_lightning.types import Domain, Judgement, Problem, Reason, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What to compute of a correct solution besides its verdict.
+
+    Args:
+        cell: The archive's cell.
+        strategy: The evaluation's key.
+    """
+
+    cell: bool = False
+    strategy: bool = False
+
+    def __or__(self, other: Want) -> Want:
+        return Want(self.cell or other.cell, self.strategy or other.strategy)
+
+    def select(self, judgement: Judgement) -> Judgement:
+        """The judgement without what was not asked for."""
+        cell = judgement.cell if self.cell else None
+        return replace(judgement, cell=cell, strategy=judgement.strategy if self.strategy else None)
+
+
+VERDICT_ONLY = Want()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be found out about a solution; `known` is what an earlier job found out about the same."""
+
+    problem: Problem
+    solution: str
+    want: Want
+    known: Judgement | None = None
+
+
+NO_SOLUTION = Judgement(None, Verdict(False, 0.0, Reason.NO_SOLUTION, "no solution found in the response"))
+
+
+def judge(domain: Domain, problem: Problem, response: str, want: Want = VERDICT_ONLY) -> Judgement:
+    """Extract, verify and, for a correct solution, describe; in this process, without protection from crashes.
+
+    Raises:
+        UsageError: If the domain says that the user has something to repair. Whatever else a domain raises is a
+            failure of the verifier, not a wrong answer.
+    """
+    solution = domain.extract(response)
+    return NO_SOLUTION if solution is None else decide(domain, Job(problem, solution, want))
+
+
+def decide(domain: Domain, job: Job) -> Judgement:
+    """Do one job. Raises as `judge` does."""
+    try:
+        known = job.known or Judgement(job.solution, domain.verify(job.problem, job.solution))
+        if not known.verdict.correct:
+            return known
+        cell, strategy = known.cell, known.strategy
+        if job.want.cell and cell is None:
+            cell = domain.cell(job.problem, job.solution)
+        if job.want.strategy and strategy is None:
+            strategy = domain.strategy(job.problem, job.solution)
+        return replace(known, cell=cell, strategy=strategy)
+    except UsageError:
+        raise
+    except Exception as error:
+        return failed(job, f"{type(error).__name__}: {error}")
+
+
+def failed(job: Job, detail: str) -> Judgement:
+    """The judgement of a solution that our own machinery could not judge."""
+    return Judgement(job.solution, Verdict(False, 0.0, Reason.VERIFIER_FAILURE, detail))
+
+
+def answer(domain: Domain, job: Job) -> Judgement | UsageError:
+    """As `decide`, with the user's error as a value, so that other jobs beside it keep their answers."""
+    try:
+        return decide(domain, job)
+    except UsageError as error:
+        return error
+
+
+class _Worker:
+    """What a worker process holds."""
+
+    domain: Domain | None = None
+    error: Exception | None = None
+
+
+def start_worker(payload: bytes) -> None:
+    """Unpickle the domain before the first job's time begins; an error waits for that job, to reach the caller."""
+    try:
+        _Worker.domain = pickle.loads(payload)
+    except Exception as error:
+        _Worker.error = error
+
+
+def work(jobs: Sequence[Job]) -> list[Judgement | UsageError]:
+    """Do a chunk of jobs in a worker process."""
+    if _Worker.domain is None:
+        raise RuntimeError(f"a verification worker could not load the domain: {_Worker.error!r}")
+    return [answer(_Worker.domain, job) for job in jobs]

@@ -1,0 +1,159 @@
+"""A crew of worker processes that gives an answer to every job, whatever a job does to its worker."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import partial
+
+from pebble import ProcessExpired, ProcessPool
+
+from elite_lightning.errors import UsageError
+from elite_lightning.judging import Job, failed, start_worker, work
+from elite_lightning.types import Judgement
+
+CHUNK = 16  # jobs that travel together: a task costs about a millisecond, most verdicts a fraction of it
+
+# How many pools may break in a row. A pool breaks when a worker dies before it is known what it works on: at start, or,
+# on a busy machine, so soon after it began that this cannot be told apart.
+BREAKS = 5
+
+Answer = Judgement | Exception
+
+
+@dataclass(eq=False, slots=True)
+class Task:
+    """A job and the future that its judgement goes to."""
+
+    job: Job
+    future: Future[Judgement] = field(default_factory=Future)
+
+
+@dataclass(eq=False, slots=True)
+class _Chunk:
+    """Tasks that travel together; `attempt` counts the workers that they cost so far."""
+
+    tasks: Sequence[Task]
+    attempt: int = 0
+
+
+class Crew:
+    """Sends tasks to worker processes and hands each answer to `settle`, from a thread of its own.
+
+    A chunk whose worker crashes, or takes longer than `timeout_s`, is split up and every job in it is tried again by
+    itself, so that only the job that is to blame ends as a failure of the verifier.
+
+    Args:
+        payload: The pickled domain.
+        workers: Number of processes; they start with the first task.
+        timeout_s: Seconds that a worker may take for a chunk.
+        retries: How often a job is tried again.
+        settle: Receives a task and its judgement, or an exception that the caller of the task should see.
+    """
+
+    def __init__(
+        self,
+        payload: bytes,
+        workers: int,
+        timeout_s: float,
+        retries: int,
+        settle: Callable[[Task, Answer], None],
+    ) -> None:
+        self._payload = payload
+        self._workers = workers
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._settle = settle
+        self._lock = threading.RLock()
+        self._pool: ProcessPool | None = None
+        self._retired: list[ProcessPool] = []
+        self._running: set[_Chunk] = set()
+        self._breaks = 0  # pools that broke since the last chunk that came back
+        self._closed = False
+
+    def send(self, tasks: Sequence[Task]) -> None:
+        """Send tasks on their way; returns at once."""
+        size = max(1, min(CHUNK, -(-len(tasks) // (2 * self._workers))))
+        for start in range(0, len(tasks), size):
+            self._schedule(_Chunk(tasks[start : start + size]))
+
+    def close(self) -> None:
+        """End all processes, whatever they are doing."""
+        with self._lock:
+            self._closed = True
+            pools = [*self._retired, *([self._pool] if self._pool else [])]
+        for pool in pools:
+            pool.stop()  # type: ignore[no-untyped-call]
+            pool.join()
+
+    def _schedule(self, chunk: _Chunk) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            if self._pool is None:
+                context = multiprocessing.get_context("spawn")
+                initargs = [self._payload]
+                self._pool = ProcessPool(self._workers, initializer=start_worker, initargs=initargs, context=context)
+            pool = self._pool
+            self._running.add(chunk)
+            try:
+                jobs = [task.job for task in chunk.tasks]
+                answers = pool.schedule(work, args=[jobs], timeout=self._timeout_s)
+            except RuntimeError:  # it broke since the last time that we looked
+                self._replace(pool)
+                return
+        answers.add_done_callback(partial(self._collect, pool, chunk))
+
+    def _collect(self, pool: ProcessPool, chunk: _Chunk, answers: Future[list[Judgement | UsageError]]) -> None:
+        """Hand over a chunk's answers, or decide what becomes of a chunk that has none."""
+        error = answers.exception()
+        if isinstance(error, BrokenProcessPool):
+            self._replace(pool)
+            return
+        with self._lock:
+            self._running.discard(chunk)
+            self._breaks = 0
+        if isinstance(error, TimeoutError | ProcessExpired):
+            self._try_again(chunk, error)
+            return
+        for task, answer in zip(chunk.tasks, _each(answers, error, len(chunk.tasks)), strict=True):
+            self._settle(task, answer)
+
+    def _try_again(self, chunk: _Chunk, error: Exception) -> None:
+        for task in chunk.tasks:
+            if chunk.attempt < self._retries:
+                self._schedule(_Chunk([task], chunk.attempt + 1))
+            else:
+                hung = isinstance(error, TimeoutError)
+                cause = f"took longer than {self._timeout_s} s" if hung else f"ended its worker ({error})"
+                self._settle(task, failed(task.job, f"{cause}, tried {self._retries + 1} times"))
+
+    def _replace(self, pool: ProcessPool) -> None:
+        """Send what a broken pool had to a new one, unless new ones keep breaking before any job is done."""
+        with self._lock:
+            if self._pool is not pool or self._closed:
+                return  # another chunk of the same pool was here before
+            self._retired.append(pool)  # stopped by close(): this may be one of its own threads
+            self._pool = None
+            chunks, self._running = self._running, set()
+            self._breaks += 1
+        if self._breaks <= BREAKS:
+            for chunk in chunks:
+                self._schedule(chunk)
+            return
+        for chunk in chunks:
+            for task in chunk.tasks:
+                self._settle(task, RuntimeError("verification workers end before they begin: see their error above"))
+
+
+def _each(answers: Future[list[Judgement | UsageError]], error: BaseException | None, count: int) -> Iterator[Answer]:
+    """The answers of a chunk, or the error that befell all of it, such as a domain that cannot be loaded."""
+    if error is None:
+        yield from answers.result()
+    else:
+        wrapped = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        yield from [wrapped] * count

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 import yaml
 from jsonargparse import ArgumentError
 from lightning.fabric.plugins import CheckpointIO
@@ -41,7 +42,10 @@ TRAINER_DEFAULTS = {
     "num_sanity_val_steps": 0,
     "log_every_n_steps": 1,
     "inference_mode": False,  # what modules keep from an evaluation must remain trainable
+    "enable_model_summary": False,
 }
+
+_OF_ONE_COMMAND = frozenset({"ckpt_path", "weights_only", "verbose"})
 
 
 class EliteCLI(LightningCLI):
@@ -118,7 +122,8 @@ class EliteCLI(LightningCLI):
             raise UsageError(f"checkpoint_every must be at least 1, got {config.checkpoint_every}")
         self.folder = RunFolder(config.run_dir)
         dumped = self._parser(self.subcommand).dump(config, skip_none=False, format="yaml")
-        self.resolved: dict[str, Any] = yaml.safe_load(dumped)
+        # Without the arguments of single commands, so that any command can run it again.
+        self.resolved = {k: v for k, v in yaml.safe_load(dumped).items() if k not in _OF_ONE_COMMAND}
         self.folder.check(self.resolved)
         _set_threads(config.torch_threads, config.trainer.devices)
 
@@ -147,18 +152,22 @@ class EliteCLI(LightningCLI):
             save_last="link",
             enable_version_counter=False,
         )
-        if config["logger"] in (None, True):
-            config["logger"] = [TensorBoardLogger(self.folder.path, name="tensorboard", version="")]
-        loggers = config["logger"] if isinstance(config["logger"], list) else [config["logger"]]
-        config["logger"] = [JsonlLogger(self.folder.metrics), *(logger for logger in loggers if logger)]
-        plugins = config["plugins"] or []
-        plugins = plugins if isinstance(plugins, list) else [plugins]
-        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
-            plugins = [*plugins, AtomicCheckpointIO()]
-        config["plugins"] = plugins
+        config["logger"] = [JsonlLogger(self.folder.metrics), *self._other_loggers(config["logger"])]
+        config["plugins"] = _as_list(config["plugins"])
+        if not any(isinstance(plugin, CheckpointIO) for plugin in config["plugins"]):
+            config["plugins"].append(AtomicCheckpointIO())
+        if config["max_steps"] > 0 and config["max_epochs"] is None:
+            config["max_epochs"] = 1  # the DataModule's epoch is then the whole run
+        if self.subcommand == "fit" and config["val_check_interval"] is None:
+            config["limit_val_batches"] = 0  # validation is sampling, so it is done only when asked for
         present = [callback for callback in callbacks if callback is not None]
         trainer: EliteTrainer = super()._instantiate_trainer(config, [*present, checkpoint])
         return trainer
+
+    def _other_loggers(self, configured: Any) -> list[Any]:
+        if configured in (None, True):
+            return [TensorBoardLogger(self.folder.path, name="tensorboard", version="")]
+        return _as_list(configured)
 
     # The commands.
 
@@ -231,6 +240,13 @@ class EliteCLI(LightningCLI):
         show(summary, self.folder.path)
 
 
+def _as_list(value: Any) -> list[Any]:
+    """A list of whatever a Trainer argument holds: nothing, one thing, or several."""
+    if not value:
+        return []
+    return list(value) if isinstance(value, list) else [value]
+
+
 def _set_threads(configured: int | None, devices: Any) -> None:
     """Give each process its share of the cores: too many threads cost a factor of 3 to 8.
 
@@ -248,9 +264,11 @@ def _be_quiet() -> None:
     """Leave out what Lightning and torch say about things that are as intended here."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    transformers.logging.disable_progress_bar()
     for message in (
         r"Found \d+ module\(s\) in eval mode",  # no dropout in training, see EliteModule
-        r".*isn't being stepped|.*lr_scheduler\.step.*",
+        r"Using ModelCheckpoint with manual optimization",  # after the step is when it should be saved
+        r"`isinstance\(treespec, LeafSpec\)` is deprecated",
     ):
         warnings.filterwarnings("ignore", message=message)
 

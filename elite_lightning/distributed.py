@@ -45,7 +45,7 @@ def on_first_rank(work: Callable[[], T]) -> T:
     if dist.get_rank() == 0:
         try:
             outcome[0] = work()
-        except Exception as error:  # noqa: BLE001 - re-raised below
+        except Exception as error:
             raised, outcome[1] = error, (isinstance(error, UsageError), f"{error}")
     dist.broadcast_object_list(outcome, src=0)
     if raised is not None:
@@ -71,7 +71,7 @@ def on_every_rank(work: Callable[[], T]) -> T:
     raised: Exception | None = None
     try:
         result = work()
-    except Exception as error:  # noqa: BLE001 - re-raised below
+    except Exception as error:
         raised = error
     failures: list[Any] = [None] * ranks()
     dist.all_gather_object(failures, None if raised is None else (isinstance(raised, UsageError), f"{raised}"))

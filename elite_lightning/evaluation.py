@@ -122,11 +122,8 @@ def per_problem(counts: Mapping[str, ProblemCounts], ks: Sequence[int]) -> dict[
     Returns:
         Name to `[problems]`, float64.
     """
-    figures = {}
-    for k in ks:
-        figures[f"pass@{k}"] = np.array([_pass_at_k(c, k) for c in counts.values()])
-        figures[f"strategies@{k}"] = np.array([_strategies_at_k(c, k) for c in counts.values()])
-    return figures
+    solved = {f"pass@{k}": np.array([_pass_at_k(c, k) for c in counts.values()]) for k in ks}
+    return solved | {f"strategies@{k}": np.array([_strategies_at_k(c, k) for c in counts.values()]) for k in ks}
 
 
 def _pass_at_k(counts: ProblemCounts, k: int) -> float:

@@ -1,5 +1,6 @@
-"""The LightningModule. One training step reads top to bottom: roll out, verify, advantages, policy loss, replay loss,
-mix, step.
+"""The LightningModule.
+
+One training step reads top to bottom: roll out, verify, advantages, policy loss, replay loss, mix, step.
 
 Optimisation is manual, because a step of many problems times many responses is cut into micro-batches by a token
 budget, while both terms are divided by counts over the whole step and all ranks, known before the first backward pass.
@@ -103,7 +104,7 @@ class EliteModule(pl.LightningModule):
         validation_samples: int = 128,
         peft: dict[str, Any] | None = None,
         dtype: Dtype = "float32",
-        verification: VerificationSettings = VerificationSettings(),  # noqa: B008
+        verification: VerificationSettings = VerificationSettings(),
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -195,7 +196,7 @@ class EliteModule(pl.LightningModule):
                 f"model.mu=1 ignores the {problems_per_step} problems of data.problems_per_step; set it to 0"
             )
         if self.mu == 0 and replay_per_step:
-            rank_zero_warn(f"model.mu=0 ignores the {replay_per_step} items of data.replay_per_step; set it to 0")
+            rank_zero_warn(f"model.mu=0 ignores data.replay_per_step={replay_per_step}; set it to 0")
 
     def export(self, folder: Path) -> None:
         """Write policy and tokenizer for `from_pretrained`.

@@ -1,9 +1,9 @@
-"""The end of a run: `summary.json` and the table on the terminal, base beside trained, each figure with its interval."""
+"""The end of a run: `summary.json`, and the table on the terminal, base beside trained, with intervals."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +70,19 @@ def show(summary: Mapping[str, Any], folder: Path, console: Console | None = Non
         table.add_column(arm, justify="right")
     if "change" in summary:
         table.add_column("change", justify="right")
-    for name in summary[arms[-1]] if arms else ():
+    for name in _shown(summary[arms[-1]]) if arms else ():
         cells = [_cell(summary[arm].get(name), summary["intervals"][arm].get(name)) for arm in arms]
         change = summary.get("change", {}).get(name)
         table.add_row(name, *cells, *([_cell(change[0], change[1:], "+")] if change else []))
     console.print(table)
     console.print(coverage_line(summary.get("archive")), highlight=False)
     console.print(f"Run folder: {folder}", highlight=False, soft_wrap=True)
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    """Every pass@k, and the strategies of the largest k."""
+    by_k = [name for name in names if name.startswith("strategies@")]
+    return [*(name for name in names if name.startswith("pass@")), *by_k[-1:]]
 
 
 def coverage_line(archive: Mapping[str, Any] | None) -> str:

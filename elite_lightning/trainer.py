@@ -26,8 +26,10 @@ class EliteTrainer(pl.Trainer):
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the target and renames: Lightning's own way goes through the system's temporary folder, and where
-    that is another file system, a kill at the wrong moment leaves half a checkpoint.
+    """Writes beside the target and renames.
+
+    Lightning's own way goes through the system's temporary folder. Where that is another file system, a kill at the
+    wrong moment leaves half a checkpoint.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:

@@ -1,5 +1,7 @@
 """Shared fixtures: a tiny policy with a byte tokenizer, made in a second and loaded through the real path."""
 
+import random
+
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -17,7 +19,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def tiny_model(seed: int = 0) -> LlamaForCausalLM:
-    """Some 40 thousand random parameters."""
+    """Some 30 thousand random parameters."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=258,
@@ -35,10 +37,27 @@ def tiny_model(seed: int = 0) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
+def teach_letters(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: int = 60) -> None:
+    """Teach it to answer with words of a few letters, whatever is asked; plain torch, nothing of the project."""
+    draws = random.Random(0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(steps):
+        words = ["".join(draws.choice("abcd") for _ in range(draws.randint(1, 3))) for _ in range(16)]
+        rows = [[1, *tokenizer.encode("tr0a - -:")[:9], *tokenizer.encode(word), 0] for word in words]
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+        labels = torch.tensor([[-100] * 10 + row[10:] + [-100] * (width - len(row)) for row in rows])
+        model(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 @pytest.fixture(scope="session")
 def tiny_policy(tmp_path_factory):
-    """Folder of a tiny untrained policy with its tokenizer."""
+    """Folder of a tiny policy, with its tokenizer, that answers with words of a few letters."""
     folder = tmp_path_factory.mktemp("policy")
-    tiny_model().save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    teach_letters(model, tokenizer)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -166,13 +167,14 @@ class ArchiveSearch(ABC):
 
     def _plan(self, round_: int, state: SearchState) -> tuple[int, list[Request]]:
         """Samples per request, and the requests of a round; a function of what the rounds before brought."""
-        size = self.settings.problems_per_round
+        # Were all problems served every round, no problem would ever get more than another.
+        size = min(self.settings.problems_per_round, ceil(len(self.problems) / 2))
         unseeded = self.problems[round_ * size : (round_ + 1) * size]
         if unseeded:
             return self.settings.seed_samples, [Request(problem) for problem in unseeded]
-        left = self.budget - state.archive.attempts
-        served = sorted(self.problems, key=lambda problem: self.turn(problem, state))[: min(size, left)]
-        samples = min(self.settings.samples_per_target, left // len(served))
+        samples = self.settings.samples_per_target
+        affordable = (self.budget - state.archive.attempts) // samples
+        served = sorted(self.problems, key=lambda problem: self.turn(problem, state))[: min(size, affordable)]
         requests = [self.request(problem, round_, state) for problem in served]
         state.begin(requests)
         return samples, requests

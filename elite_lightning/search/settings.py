@@ -17,13 +17,13 @@ class SearchSettings:
     """How attempts are spent. All of it decides the archive, so all of it enters the fingerprint.
 
     Args:
-        attempts_per_problem: Budget: attempts in all, divided by the number of problems. Seed samples are part of
-            it. Problems with little coverage may get more than others.
+        attempts_per_problem: Budget: attempts in all, divided by the number of problems. It is the seed samples and
+            a number of rounds with `samples_per_target` each. Problems with little coverage get more than others.
         seed_samples: Plain samples of each problem, before any target is set.
         samples_per_target: Samples of one problem in one later round, all with the same target and parent.
         parent_probability: Chance that a round with a target also shows a parent, if the problem has an elite.
-        problems_per_round: Problems that one round serves, those with the least coverage first. What a round finds
-            out is known to the next one, so smaller rounds learn sooner, and larger ones fill larger batches.
+        problems_per_round: Most problems that one round serves, those with the least coverage first; it is never more
+            than half of them. What a round finds out is known to the next one, so smaller rounds learn sooner.
         batch_problems: Problems that are generated together. A batch is also what a killed search loses at most
             (two, when it was killed while one was verified beside the next).
         plain_every: A problem without any elite gets a plain prompt in every `plain_every`-th round that serves it
@@ -64,6 +64,15 @@ class SearchSettings:
             raise UsageError(
                 f"search.attempts_per_problem must be at least search.seed_samples ({self.seed_samples}), "
                 f"got {self.attempts_per_problem}"
+            )
+        samples = self.samples_per_target
+        rest = (self.attempts_per_problem - self.seed_samples) % samples
+        if rest:
+            below = self.attempts_per_problem - rest
+            raise UsageError(
+                f"search.attempts_per_problem must be search.seed_samples ({self.seed_samples}) and a multiple of "
+                f"search.samples_per_target ({samples}), got {self.attempts_per_problem}; "
+                f"take {below} or {below + samples}"
             )
 
     def flat(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elite_lightning.objectives import Grpo, Objective, count_responses, merge_metrics
+from elite_lightning.objectives.grpo import log_ratio
 
 ALL = torch.ones(1, 4, dtype=torch.bool)
 
@@ -154,6 +155,13 @@ def test_padding_never_reaches_loss_gradient_or_metrics(garbage, where):
     assert given_logprobs.grad[~mask].eq(0).all()
     for name, value in output.metrics.items():
         assert torch.equal(value.mean, clean.metrics[name].mean), name
+
+
+def test_padding_is_cleared_before_anything_is_exponentiated():
+    ratio = log_ratio(
+        torch.tensor([[1.0, torch.inf, torch.nan]]), torch.zeros(1, 3), torch.tensor([[True, False, False]])
+    )
+    assert ratio.tolist() == [[1.0, 0.0, 0.0]]
 
 
 def test_a_huge_ratio_on_a_real_token_stays_finite():

@@ -36,7 +36,7 @@ def chance_of_miss(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
         raise ValueError("a count lies outside 0..n: more correct samples than samples, or a negative number")
     miss = np.ones(items.shape, dtype=np.float64)
     for drawn in range(k):
-        miss *= np.maximum(items - marked - drawn, 0) / (items - drawn)
+        miss *= (items - marked - drawn) / (items - drawn)  # 0 when the unmarked run out, and 0 from then on
     return miss
 
 

@@ -69,11 +69,11 @@ class PassAtKEvaluation(pl.Callback):
         """Start anew."""
         self._pending = []
 
-    def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: PendingGroups, *args: Any) -> None:  # noqa: ARG002
+    def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *args: Any) -> None:  # noqa: ARG002
         """Keep the batch; its verdicts come in while the next one is generated."""
         self._pending.append(outputs)
 
-    def on_test_batch_end(self, trainer: Any, pl_module: Any, outputs: PendingGroups, *args: Any) -> None:  # noqa: ARG002
+    def on_test_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *args: Any) -> None:  # noqa: ARG002
         """Keep the batch; its verdicts come in while the next one is generated."""
         self._pending.append(outputs)
 

@@ -14,18 +14,17 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
-import yaml
 from jsonargparse import ArgumentError
 from lightning.fabric.plugins import CheckpointIO
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning_utilities.core.rank_zero import rank_zero_only
 from rich.console import Console
 
 from callbacks import PassAtKEvaluation, PreSearch
@@ -34,7 +33,7 @@ from elite_lightning.errors import UsageError
 from elite_lightning.loggers import JsonlLogger
 from elite_lightning.module import EliteModule
 from elite_lightning.report import coverage_line, show, summarise
-from elite_lightning.run_folder import RunFolder
+from elite_lightning.run_folder import RunFolder, load_yaml
 from elite_lightning.trainer import AtomicCheckpointIO, EliteTrainer
 
 TRAINER_DEFAULTS = {
@@ -89,7 +88,7 @@ class EliteCLI(LightningCLI):
             "--torch_threads",
             type=int | None,
             default=None,
-            help="CPU threads of torch in each process; null is OMP_NUM_THREADS, or the cores over the processes.",
+            help="CPU threads of torch in each process; null is OMP_NUM_THREADS, or all cores but the workers'.",
         )
         parser.add_lightning_class_args(PreSearch, "search", subclass_mode=True, required=False)
         parser.add_lightning_class_args(PassAtKEvaluation, "evaluation")
@@ -123,9 +122,9 @@ class EliteCLI(LightningCLI):
         self.folder = RunFolder(config.run_dir)
         dumped = self._parser(self.subcommand).dump(config, skip_none=False, format="yaml")
         # Without the arguments of single commands, so that any command can run it again.
-        self.resolved = {k: v for k, v in yaml.safe_load(dumped).items() if k not in _OF_ONE_COMMAND}
+        self.resolved = {k: v for k, v in load_yaml(dumped).items() if k not in _OF_ONE_COMMAND}
         self.folder.check(self.resolved)
-        _set_threads(config.torch_threads, config.trainer.devices)
+        _set_threads(config.torch_threads, config.trainer.devices, config.model.verification.workers)
 
     def instantiate_classes(self) -> None:
         """Build everything; what a constructor refuses is the user's to fix."""
@@ -161,8 +160,7 @@ class EliteCLI(LightningCLI):
         if self.subcommand == "fit" and config["val_check_interval"] is None:
             config["limit_val_batches"] = 0  # validation is sampling, so it is done only when asked for
         present = [callback for callback in callbacks if callback is not None]
-        trainer: EliteTrainer = super()._instantiate_trainer(config, [*present, checkpoint])
-        return trainer
+        return cast(EliteTrainer, super()._instantiate_trainer(config, [*present, checkpoint]))
 
     def _other_loggers(self, configured: Any) -> list[Any]:
         if configured in (None, True):
@@ -247,15 +245,15 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _set_threads(configured: int | None, devices: Any) -> None:
-    """Give each process its share of the cores: too many threads cost a factor of 3 to 8.
+def _set_threads(configured: int | None, devices: Any, workers: int) -> None:
+    """Give each process its share of the cores: too many threads cost a factor of 3 to 20.
 
     In the environment too, because Lightning sets threads from there when it launches processes.
     """
     inherited = os.environ.get("OMP_NUM_THREADS", "")
     processes = devices if isinstance(devices, int) and devices > 0 else 1
-    shared = int(inherited) if inherited.isdigit() else max(1, len(os.sched_getaffinity(0)) // processes)
-    threads = configured or shared
+    share = len(os.sched_getaffinity(0)) // processes - workers
+    threads = configured or (int(inherited) if inherited.isdigit() else max(1, share))
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch.set_num_threads(threads)
 
@@ -264,13 +262,18 @@ def _be_quiet() -> None:
     """Leave out what Lightning and torch say about things that are as intended here."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    transformers.logging.disable_progress_bar()
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     for message in (
         r"Found \d+ module\(s\) in eval mode",  # no dropout in training, see EliteModule
         r"Using ModelCheckpoint with manual optimization",  # after the step is when it should be saved
         r"`isinstance\(treespec, LeafSpec\)` is deprecated",
     ):
         warnings.filterwarnings("ignore", message=message)
+
+
+@rank_zero_only
+def _complain(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -286,7 +289,6 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         EliteCLI(args)
     except (UsageError, ArgumentError, MisconfigurationException) as error:
-        if rank_zero_only.rank == 0:
-            print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        _complain(f"error: {' '.join(str(error).split())}")
         return 2
     return 0

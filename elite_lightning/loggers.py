@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning_utilities.core.rank_zero import rank_zero_only
 
 
 class JsonlLogger(Logger):
@@ -25,6 +25,11 @@ class JsonlLogger(Logger):
     def __init__(self, path: str | Path) -> None:
         super().__init__()
         self._path = Path(path)
+
+    @property
+    def save_dir(self) -> str:
+        """The file's folder."""
+        return str(self._path.parent)
 
     @property
     def name(self) -> str:

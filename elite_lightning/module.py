@@ -19,7 +19,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from lightning_utilities.core.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 
 from elite_lightning.batching import TokenBatch, TokenRow
@@ -213,7 +213,7 @@ class EliteModule(pl.LightningModule):
         if pool is not None:
             pool.close()
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> Any:
         """One optimizer and its scheduler, both stepped by hand."""
         optimizer, scheduler = build_optimizer(self, self._optimizer_settings, self.trainer.max_steps)
         return {"optimizer": optimizer, "lr_scheduler": scheduler}
@@ -325,11 +325,11 @@ class EliteModule(pl.LightningModule):
 
     # Evaluation: nothing here waits for another rank, so ranks may have different numbers of batches.
 
-    def validation_step(self, batch: EvalBatch, batch_idx: int) -> PendingGroups:  # noqa: ARG002
+    def validation_step(self, batch: EvalBatch, batch_idx: int) -> Any:  # noqa: ARG002
         """Responses to validation problems, their verdicts still on their way."""
         return self._evaluate(batch, "validation")
 
-    def test_step(self, batch: EvalBatch, batch_idx: int) -> PendingGroups:  # noqa: ARG002
+    def test_step(self, batch: EvalBatch, batch_idx: int) -> Any:  # noqa: ARG002
         """Responses to test problems, their verdicts still on their way."""
         return self._evaluate(batch, "test")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from elite_lightning.errors import UsageError
 
@@ -97,7 +97,7 @@ class RunFolder:
         """
         if not self.config.is_file():
             return
-        there, here = flatten(yaml.safe_load(self.config.read_text()) or {}), flatten(config)
+        there, here = flatten(load_yaml(self.config.read_text()) or {}), flatten(config)
         differing = [key for key in here | there if key not in _FREE and here.get(key) != there.get(key)]
         if differing:
             shown = ", ".join(f"{key} ({there.get(key)!r} there, {here.get(key)!r} here)" for key in differing[:3])
@@ -110,12 +110,18 @@ class RunFolder:
     def claim(self, config: Mapping[str, Any]) -> None:
         """Write the configuration, unless it is there already."""
         if not self.config.is_file():
-            write_atomically(self.config, yaml.safe_dump(dict(config), sort_keys=False))
+            text = yaml.safe_dump(dict(config), sort_keys=False)  # type: ignore[no-untyped-call]
+            write_atomically(self.config, text)
 
     def newest_checkpoint(self) -> Path | None:
         """The last checkpoint that was written to its end, or None."""
         found = sorted(self.checkpoints.glob("*.ckpt"), key=lambda p: (p.stat().st_mtime, p.name == "last.ckpt"))
         return next((p for p in reversed(found) if p.is_dir() or zipfile.is_zipfile(p)), None)
+
+
+def load_yaml(text: str) -> Any:
+    """What a YAML text says."""
+    return yaml.safe_load(text)  # type: ignore[no-untyped-call]
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from elite_lightning.types import Problem
 
 
-class Numbered(NamedTuple):
-    """A problem and its number in the global batch or in the data set, the same for every number of ranks."""
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A problem with its number.
+
+    Args:
+        index: Its place in the global batch or in the data set, the same for every number of ranks.
+        problem: The problem.
+    """
 
     index: int
     problem: Problem

@@ -6,7 +6,9 @@ import re
 
 _FENCE = re.compile(r"```sql\b(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 _END_OF_THOUGHT = "</think>"
-_BLANK = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?(?:\*/|\Z))*", re.DOTALL)
+_SPACE_OR_COMMENT = r"\s|--[^\n]*(?:\n|\Z)|/\*.*?(?:\*/|\Z)"
+_BLANK = re.compile(rf"(?:{_SPACE_OR_COMMENT})*", re.DOTALL)
+_NOTHING = re.compile(rf"(?:{_SPACE_OR_COMMENT}|;)*", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z]+")
 QUERY_KEYWORDS = ("SELECT", "WITH", "VALUES")
 """The words that a query can begin with."""
@@ -21,7 +23,8 @@ def first_keyword(sql: str) -> str:
 
 def is_blank(sql: str) -> bool:
     """Whether `sql` holds nothing but white space, comments and semicolons."""
-    return all(_BLANK.fullmatch(part) for part in sql.split(";"))
+    nothing = _NOTHING.match(sql)  # not fullmatch: it would take all up to the end for a comment without an end
+    return nothing is not None and nothing.end() == len(sql)
 
 
 def extract_sql(response: str) -> str | None:

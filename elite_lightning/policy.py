@@ -83,11 +83,12 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
 
     Raises:
         FileNotFoundError: If there is no such folder or hub name, or it holds no tokenizer.
+        ValueError: If what the folder holds is damaged.
     """
     name = _checked(path, "tokenizer", needs=("tokenizer.json", "tokenizer_config.json"))
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the loader's compiled parts raise bare Exceptions
         raise _not_loadable(name, "tokenizer", error) from error
     return cast(PreTrainedTokenizerFast, tokenizer)
 
@@ -109,13 +110,14 @@ def load_model(
 
     Raises:
         FileNotFoundError: If there is no such folder or hub name, or it holds no model.
-        ValueError: If the checkpoint lacks weights of its architecture, or `peft` is not a valid configuration.
+        ValueError: If the checkpoint is damaged or lacks weights of its architecture, or `peft` is not a valid
+            configuration.
     """
     name = _checked(path, "model", needs=("config.json",))
     options = {"dtype": dtype, "attn_implementation": attn_implementation, "output_loading_info": True}
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(name, **options)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the loader's compiled parts raise bare Exceptions
         raise _not_loadable(name, "model", error) from error
     model, report = loaded
     if missing := sorted(report["missing_keys"]):
@@ -192,10 +194,10 @@ def _only_local(name: str) -> bool:
     return first in ("", ".", "..") or first.startswith("~") or "/" in rest or "\\" in name or Path(first).is_dir()
 
 
-def _not_loadable(name: str, what: str, error: Exception) -> FileNotFoundError:
-    return FileNotFoundError(
-        f"{what} {name!r} is neither a loadable folder nor a name on the Hugging Face hub: {_first_line(error)}"
-    )
+def _not_loadable(name: str, what: str, error: Exception) -> Exception:
+    if Path(name).is_dir():
+        return ValueError(f"{what} folder {name!r} cannot be loaded: {_first_line(error)}")
+    return FileNotFoundError(f"{what} {name!r} is neither a folder nor on the Hugging Face hub: {_first_line(error)}")
 
 
 def _first_line(error: Exception) -> str:

@@ -262,9 +262,9 @@ class Writer:
         return f"in({self.write(node.this, scope)};{within})"
 
     def _exists(self, node: Node, scope: Scope) -> str:
+        """What EXISTS selects says nothing, unless an aggregate makes one row of many."""
         query = node.this
-        plain: tuple[type[Node], ...] = (exp.Star, exp.Column, exp.Null, *_LITERALS)
-        if isinstance(query, exp.Select) and all(isinstance(item, plain) for item in query.expressions):
+        if isinstance(query, exp.Select) and not query.args.get("group") and not any(map(_computes, query.expressions)):
             query = query.copy()
             query.set("expressions", [exp.Star()])
         return f"exists({self.query(query, scope).text})"
@@ -279,6 +279,10 @@ class Writer:
         own = {name: node.args.get(name) for name in ("partition_by", "order", "spec")}
         written = [f"{name}={self._argument(value, scope)}" for name, value in own.items() if value]
         return ";".join([*(text for text in known if text), *written])
+
+
+def _computes(projection: Node) -> bool:
+    return projection.find(exp.AggFunc, exp.Query) is not None
 
 
 def _operands(node: Node) -> list[Node]:

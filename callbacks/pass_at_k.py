@@ -99,4 +99,4 @@ class PassAtKEvaluation(pl.Callback):
             return {name: figure.mean for name, figure in figures_of(read_counts(path), ks).items()}
 
         for name, value in on_first_rank(write).items():
-            pl_module.log(f"{stage}/{name}", value, rank_zero_only=False)
+            pl_module.log(f"{stage}/{name}", value, sync_dist=True)

@@ -50,8 +50,6 @@ class EliteDataModule(pl.LightningDataModule):
         ValueError: If a count is out of range or there is nothing to train on.
     """
 
-    allow_zero_length_dataloader_with_multiple_devices = True
-
     def __init__(
         self,
         source: ProblemSource,

@@ -74,14 +74,15 @@ class StepLoader:
 class EvalLoader:
     """The evaluation loader: each problem once, on one rank.
 
-    Ranks may have different numbers of chunks; nothing in an evaluation step waits for another rank.
+    Ranks may have different numbers of chunks; nothing in an evaluation step waits for another rank. One without any
+    gets an empty chunk: Lightning would leave out its end of the evaluation, which collects from all ranks.
 
     Args:
         chunks: This rank's chunks.
     """
 
     def __init__(self, chunks: list[list[Numbered]]) -> None:
-        self._chunks = chunks
+        self._chunks = chunks or [[]]
 
     def __len__(self) -> int:
         return len(self._chunks)

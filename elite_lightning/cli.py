@@ -119,6 +119,13 @@ class EliteCLI(LightningCLI):
         config = self.config[self.subcommand]
         if config.checkpoint_every < 1:
             raise UsageError(f"checkpoint_every must be at least 1, got {config.checkpoint_every}")
+        if config.trainer.gradient_clip_val or config.trainer.accumulate_grad_batches != 1:
+            raise UsageError(
+                "trainer.gradient_clip_val and trainer.accumulate_grad_batches do not apply to manual optimisation; "
+                "set model.optimizer.gradient_clip_norm and model.micro_batch_tokens"
+            )
+        if config.get("ckpt_path") and not Path(config.ckpt_path).exists():
+            raise UsageError(f"no checkpoint at {config.ckpt_path}")
         self.folder = RunFolder(config.run_dir)
         dumped = self._parser(self.subcommand).dump(config, skip_none=False, format="yaml")
         # Without the arguments of single commands, so that any command can run it again.
@@ -138,6 +145,10 @@ class EliteCLI(LightningCLI):
         """Touch all data now: a broken file must not be found after an hour of search."""
         self.datamodule.domain.fingerprint()
         self.model.check_batches(self.datamodule.problems_per_step, self.datamodule.replay_per_step)
+        if self.subcommand == "fit" and self.datamodule.needs_archive and self._get(self.config, "search") is None:
+            raise UsageError(
+                "replay has nothing to draw from: configure `search` or `data.demonstrations`, or no replay"
+            )
         source = self.datamodule.source
         for problem in (*self.datamodule.train_problems.values(), *source.validation(), *source.test()):
             self.datamodule.domain.prompt(problem)
@@ -204,13 +215,19 @@ class EliteCLI(LightningCLI):
 
     def validate(self, model: EliteModule, datamodule: EliteDataModule, ckpt_path: str | None = None, **_: Any) -> None:
         """Measure on the validation problems: the given checkpoint, else the run's newest, else the base policy."""
+        self._require(datamodule.source.validation(), "validation")
         self._claim()
         self.trainer.validate(model, datamodule=datamodule, ckpt_path=self._checkpoint(ckpt_path), weights_only=True)
 
     def test(self, model: EliteModule, datamodule: EliteDataModule, ckpt_path: str | None = None, **_: Any) -> None:
         """Measure on the test problems: the given checkpoint, else the run's newest, else the base policy."""
+        self._require(datamodule.source.test(), "test")
         self._claim()
         self.trainer.test(model, datamodule=datamodule, ckpt_path=self._checkpoint(ckpt_path), weights_only=True)
+
+    def _require(self, problems: Sequence[Any], split: str) -> None:
+        if not problems:
+            raise UsageError(f"data.source has no {split} problems to measure on")
 
     def _checkpoint(self, given: str | None) -> str | Path | None:
         chosen = given or self.folder.newest_checkpoint()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import Logger
 from lightning_utilities.core.rank_zero import rank_zero_only
+
+from elite_lightning.run_folder import write_atomically
 
 
 class JsonlLogger(Logger):
@@ -60,18 +61,19 @@ class JsonlLogger(Logger):
         """Drop what a killed run logged after its last checkpoint, so that no step is there twice.
 
         Args:
-            step: Finished optimizer steps of the checkpoint that the run resumes from.
+            step: Finished optimizer steps of the checkpoint that the run goes on from; 0 without one.
         """
         if not self._path.is_file():
             return
-        kept = [line for line in self._path.read_text().splitlines() if _before(line, step)]
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_text("".join(line + "\n" for line in kept))
-        os.replace(temporary, self._path)
+        kept = [line for line in self._path.read_text().splitlines() if _is_before(line, step)]
+        write_atomically(self._path, "".join(line + "\n" for line in kept))
 
 
-def _before(line: str, step: int) -> bool:
+def _is_before(line: str, step: int) -> bool:
+    """Whether a line tells of training before `step`, or of an evaluation at or before it."""
     try:
-        return int(json.loads(line)["step"]) < step
+        row = json.loads(line)
+        trains = any(name.startswith("train/") for name in row)
+        return bool(row["step"] < step if trains else row["step"] <= step)
     except (ValueError, KeyError, TypeError):
         return False  # a line that was cut off by the kill

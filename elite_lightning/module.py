@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from elite_lightning.batching import TokenBatch, TokenRow
 from elite_lightning.errors import UsageError
 from elite_lightning.factory import PolicyFactory
+from elite_lightning.loggers import JsonlLogger
 from elite_lightning.logprobs import response_logprobs
 from elite_lightning.objectives import Grpo, MeanParts, Objective, check_mu
 from elite_lightning.optim import OptimizerSettings, build_optimizer
@@ -220,6 +221,12 @@ class EliteModule(pl.LightningModule):
 
     # Training.
 
+    def on_train_start(self) -> None:
+        """Let loggers forget what a killed run logged after the checkpoint that this one goes on from."""
+        for logger in self.loggers:
+            if isinstance(logger, JsonlLogger):
+                logger.rewind(self.trainer.global_step)
+
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:  # noqa: ARG002
         """Roll out, verify, advantages, policy loss, replay loss, mix, step."""
         started = time.perf_counter()
@@ -335,7 +342,8 @@ class EliteModule(pl.LightningModule):
 
     def _evaluate(self, batch: EvalBatch, stage: str) -> PendingGroups:
         # Without the step: base and trained policy meet the same random numbers, so their difference is less noisy.
-        seed = derive_seed(self.seed, "evaluate", stage, batch.chunk[0].index)
+        first = batch.chunk[0].index if batch.chunk else 0
+        seed = derive_seed(self.seed, "evaluate", stage, first)
         return self._start(batch.chunk, self.evaluation_samples[stage], seed, Want(strategy=True))
 
     # Checkpoints.

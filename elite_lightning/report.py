@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -64,7 +65,7 @@ def show(summary: Mapping[str, Any], folder: Path, console: Console | None = Non
     """
     console = console or Console()
     arms = [arm for arm in ("base", "trained") if arm in summary]
-    table = Table(title="Held-out test problems, with 95 % intervals over problems")
+    table = Table(title="Held-out test problems, with 95 % intervals over problems", box=box.SIMPLE_HEAD)
     table.add_column("metric")
     for arm in arms:
         table.add_column(arm, justify="right")
@@ -102,4 +103,4 @@ def coverage_line(archive: Mapping[str, Any] | None) -> str:
 def _cell(mean: float | None, ends: Sequence[float] | None, sign: str = "") -> str:
     if mean is None or ends is None:
         return "-"
-    return f"{mean:{sign}.3f} [{ends[0]:{sign}.3f}, {ends[1]:{sign}.3f}]"
+    return f"{mean:{sign}.3f} [{ends[0]:{sign}.2f}, {ends[1]:{sign}.2f}]"

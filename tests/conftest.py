@@ -1,9 +1,16 @@
 """Shared fixtures: a tiny policy with a byte tokenizer, made in a second and loaded through the real path."""
 
+import contextlib
+import os
 import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -61,3 +68,77 @@ def tiny_policy(tmp_path_factory):
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def toy_config(tiny_policy, tmp_path):
+    """A complete small experiment on the letters domain, as a YAML file."""
+    config = {
+        "seed_everything": 1,
+        "run_dir": str(tmp_path / "run"),
+        "checkpoint_every": 4,
+        "torch_threads": 1,
+        "trainer": {"max_steps": 8, "accelerator": "cpu", "devices": 1, "enable_progress_bar": False},
+        "model": {
+            "path": str(tiny_policy),
+            "mu": 0.2,
+            "responses_per_problem": 4,
+            "sampling": {"max_new_tokens": 6},
+            "optimizer": {"lr": 3e-3},
+            "verification": {"workers": 0},
+        },
+        "data": {
+            "source": {"class_path": "toy.LetterSource"},
+            "problems_per_step": 4,
+            "replay_per_step": 4,
+            "problems_per_rollout": 2,
+        },
+        "search": {
+            "class_path": "callbacks.MapElitesPreSearch",
+            "init_args": {
+                "settings": {"attempts_per_problem": 16, "seed_samples": 4, "sampling": {"max_new_tokens": 6}}
+            },
+        },
+        "evaluation": {"samples": 8, "ks": [1, 8]},
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture
+def cli(toy_config, monkeypatch, capsys):
+    """Runs a command of the command line in this process: `cli("fit", "--model.mu", "0")` gives exit code and stderr."""
+    from elite_lightning.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    def run(command, *options):
+        capsys.readouterr()
+        code = main([command, "--config", str(toy_config), *options])
+        return code, capsys.readouterr().err
+
+    return run
+
+
+def run_process(*arguments, timeout_s=120, **environment):
+    """Runs `python train.py ...` as a user does; killed hard when it takes too long, since a hung rank ignores less."""
+    paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err

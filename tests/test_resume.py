@@ -1,0 +1,55 @@
+"""Killed runs go on where they stopped, with the same draws and the same result."""
+
+import json
+
+import pytest
+import torch
+from conftest import run_process
+
+KILLING = '[{"class_path": "probes.KillAt"}]'
+
+
+def training_rows(run):
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    training = [row for row in rows if "train/loss" in row]
+    return [{name: value for name, value in row.items() if "seconds" not in name} for row in training]
+
+
+def samples(run, step):
+    return (run / "eval" / f"step={step}.jsonl").read_bytes()
+
+
+def parameters(run):
+    return torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+@pytest.fixture
+def straight(cli, tmp_path):
+    """The run folder of a run that nobody disturbed."""
+    run = tmp_path / "straight"
+    assert cli("fit", "--run_dir", str(run), "--trainer.callbacks", KILLING)[0] == 0
+    return run
+
+
+def test_a_killed_training_resumes_bit_for_bit(straight, cli, toy_config, tmp_path):
+    run = tmp_path / "killed"
+    options = ("--run_dir", str(run), "--trainer.callbacks", KILLING)
+    code, _, _ = run_process("fit", "--config", toy_config, *options, TOY_KILL_AT="6")
+    assert code == -9
+    assert not (run / "summary.json").exists()
+    assert {row["step"] for row in training_rows(run)} == set(range(6))  # two steps more than the checkpoint knows of
+
+    assert cli("fit", *options) == (0, "")
+
+    assert (run / "archive.jsonl").read_bytes() == (straight / "archive.jsonl").read_bytes()
+    assert training_rows(run) == training_rows(straight)
+    assert samples(run, 0) == samples(straight, 0)
+    assert samples(run, 8) == samples(straight, 8)
+    resumed, undisturbed = parameters(run), parameters(straight)
+    assert all(torch.equal(resumed[name], undisturbed[name]) for name in undisturbed)
+
+
+def test_a_finished_run_shows_its_table_and_changes_nothing(straight, cli, capsys):
+    before = {path: path.read_bytes() for path in straight.rglob("*") if path.is_file()}
+    assert cli("fit", "--run_dir", str(straight), "--trainer.callbacks", KILLING)[0] == 0
+    assert {path: path.read_bytes() for path in straight.rglob("*") if path.is_file()} == before

@@ -7,17 +7,12 @@ has done already is not done again.
 from __future__ import annotations
 
 import json
-import logging
-import os
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-import transformers
 from jsonargparse import ArgumentError
 from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -32,6 +27,7 @@ from datamodules.elite import EliteDataModule
 from elite_lightning.errors import UsageError
 from elite_lightning.loggers import JsonlLogger
 from elite_lightning.module import EliteModule
+from elite_lightning.process import be_quiet, set_threads
 from elite_lightning.report import coverage_line, show, summarise
 from elite_lightning.run_folder import RunFolder, load_yaml
 from elite_lightning.trainer import AtomicCheckpointIO, EliteTrainer
@@ -124,6 +120,8 @@ class EliteCLI(LightningCLI):
                 "trainer.gradient_clip_val and trainer.accumulate_grad_batches do not apply to manual optimisation; "
                 "set model.optimizer.gradient_clip_norm and model.micro_batch_tokens"
             )
+        if isinstance(config.seed_everything, bool):
+            raise UsageError("seed_everything must be an integer: a run that drew its seed could not be continued")
         if config.get("ckpt_path") and not Path(config.ckpt_path).exists():
             raise UsageError(f"no checkpoint at {config.ckpt_path}")
         self.folder = RunFolder(config.run_dir)
@@ -131,27 +129,28 @@ class EliteCLI(LightningCLI):
         # Without the arguments of single commands, so that any command can run it again.
         self.resolved = {k: v for k, v in load_yaml(dumped).items() if k not in _OF_ONE_COMMAND}
         self.folder.check(self.resolved)
-        _set_threads(config.torch_threads, config.trainer.devices, config.model.verification.workers)
+        set_threads(config.torch_threads, config.trainer.devices, config.model.verification.workers)
 
     def instantiate_classes(self) -> None:
         """Build everything; what a constructor refuses is the user's to fix."""
         try:
             super().instantiate_classes()
             self._check_data()
-        except (ValueError, OSError, KeyError, TypeError) as error:
+        except (ValueError, OSError) as error:
             raise UsageError(str(error)) from error
 
     def _check_data(self) -> None:
         """Touch all data now: a broken file must not be found after an hour of search."""
-        self.datamodule.domain.fingerprint()
-        self.model.check_batches(self.datamodule.problems_per_step, self.datamodule.replay_per_step)
-        if self.subcommand == "fit" and self.datamodule.needs_archive and self._get(self.config, "search") is None:
-            raise UsageError(
-                "replay has nothing to draw from: configure `search` or `data.demonstrations`, or no replay"
-            )
-        source = self.datamodule.source
-        for problem in (*self.datamodule.train_problems.values(), *source.validation(), *source.test()):
-            self.datamodule.domain.prompt(problem)
+        data = self.datamodule
+        self.model.check_batches(data.problems_per_step, data.replay_per_step)
+        if self.subcommand == "fit" and data.needs_archive and self._get(self.config, "search") is None:
+            raise UsageError("replay has nothing to draw from: configure `search` or `data.demonstrations`")
+        data.domain.fingerprint()
+        for problem in (*data.train_problems.values(), *data.source.validation(), *data.source.test()):
+            try:
+                data.domain.prompt(problem)
+            except KeyError as error:
+                raise UsageError(f"problem {problem.id!r}: its data lacks {error}") from error
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Any]) -> EliteTrainer:
         """Add the loggers and checkpoints of the run folder."""
@@ -179,6 +178,12 @@ class EliteCLI(LightningCLI):
         return _as_list(configured)
 
     # The commands.
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        try:
+            super()._run_subcommand(subcommand)
+        finally:
+            self.model.close()
 
     def fit(self, model: EliteModule, datamodule: EliteDataModule, ckpt_path: str | None = None, **_: Any) -> None:
         """Measure, search, train and measure again."""
@@ -262,37 +267,6 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _set_threads(configured: int | None, devices: Any, workers: int) -> None:
-    """Give each process its share of the cores: too many threads cost a factor of 3 to 20.
-
-    In the environment too, because Lightning sets threads from there when it launches processes.
-    """
-    inherited = os.environ.get("OMP_NUM_THREADS", "")
-    processes = devices if isinstance(devices, int) and devices > 0 else 1
-    share = len(os.sched_getaffinity(0)) // processes - workers
-    threads = configured or (int(inherited) if inherited.isdigit() else max(1, share))
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    torch.set_num_threads(threads)
-
-
-def _be_quiet() -> None:
-    """Leave out what Lightning and torch say about things that are as intended here."""
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    for message in (
-        r"Found \d+ module\(s\) in eval mode",  # no dropout in training, see EliteModule
-        r"Using ModelCheckpoint with manual optimization",  # after the step is when it should be saved
-        r"`isinstance\(treespec, LeafSpec\)` is deprecated",
-    ):
-        warnings.filterwarnings("ignore", message=message)
-
-
-@rank_zero_only
-def _complain(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command.
 
@@ -302,10 +276,12 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, or 2 after a user's error, which is one line on stderr.
     """
-    _be_quiet()
+    be_quiet()
     try:
         EliteCLI(args)
     except (UsageError, ArgumentError, MisconfigurationException) as error:
-        _complain(f"error: {' '.join(str(error).split())}")
+        rank = rank_zero_only.rank  # type: ignore[attr-defined]
+        where = f" on rank {rank}" if rank else ""
+        print(f"error{where}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0

@@ -8,58 +8,39 @@ budget, while both terms are divided by counts over the whole step and all ranks
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 from lightning_utilities.core.rank_zero import rank_zero_warn
-from torch import Tensor, nn
+from torch import Tensor
 
-from elite_lightning.batching import TokenBatch, TokenRow
+from elite_lightning.batching import TokenRow
 from elite_lightning.errors import UsageError
 from elite_lightning.factory import PolicyFactory
 from elite_lightning.loggers import JsonlLogger
 from elite_lightning.logprobs import response_logprobs
 from elite_lightning.objectives import Grpo, MeanParts, Objective, check_mu
 from elite_lightning.optim import OptimizerSettings, build_optimizer
-from elite_lightning.policy import Dtype, TokenCodec, add_adapter, load_model, load_tokenizer, model_fingerprint
-from elite_lightning.rollout.in_process import InProcessEngine
+from elite_lightning.policy import Dtype
+from elite_lightning.policy_module import PolicyModule, VerificationSettings
 from elite_lightning.rollouts import Group, PendingGroups, Roller
 from elite_lightning.seeds import derive_seed
 from elite_lightning.step_metrics import over_ranks, rollout_metrics, seconds_metrics, update_metrics
 from elite_lightning.terms import GroupTensors, advantages_of, policy_count, policy_term, replay_term
-from elite_lightning.types import Domain, RolloutEngine, Sampling
+from elite_lightning.types import Domain, Sampling
 from elite_lightning.update import Passes, Term, accumulate_gradients
-from elite_lightning.verify import VerificationPool, Want
+from elite_lightning.verify import Want
 from elite_lightning.work import EvalBatch, Numbered, ReplayItem, StepBatch
 
 # Above this share of responses that hit `sampling.max_new_tokens`, the limit and not the policy decides rewards.
 _MANY_TRUNCATED = 0.1
 
 
-@dataclass(frozen=True)
-class VerificationSettings:
-    """How responses are judged.
-
-    Args:
-        workers: Worker processes beside generation, per rank; 0 judges in this process.
-        timeout_s: Seconds after which a verdict's worker is killed and the verdict tried again.
-        retries: How often a verdict is tried again before it counts as our failure.
-    """
-
-    workers: int = 1
-    timeout_s: float = 30.0
-    retries: int = 2
-
-
-class EliteModule(pl.LightningModule):
+class EliteModule(PolicyModule):
     """Trains a policy with `(1 - mu) * L_policy + mu * L_replay` (EliteReplay, arXiv 2610.22290).
 
     The policy stays in evaluation mode, also while it is trained: without dropout, the probability ratio of a strictly
@@ -105,78 +86,28 @@ class EliteModule(pl.LightningModule):
         validation_samples: int = 128,
         peft: dict[str, Any] | None = None,
         dtype: Dtype = "float32",
-        verification: VerificationSettings = VerificationSettings(),
+        verification: VerificationSettings = VerificationSettings(),  # noqa: B008
         seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(domain, path, factory, peft, dtype, rollout_rows, verification, seed)
         self.automatic_optimization = False
-        if (path is None) == (factory is None):
-            raise ValueError("give the policy either as model.path or as model.factory, and not both")
         if responses_per_problem < 2:
             raise ValueError(f"model.responses_per_problem must be at least 2, got {responses_per_problem}")
         if sampling.temperature <= 0:
             raise ValueError(f"model.sampling.temperature must be positive to train, got {sampling.temperature}")
         self.mu = check_mu(mu)
-        self.domain = domain
         self.objective: Objective = objective if objective is not None else Grpo()
         self.responses_per_problem = responses_per_problem
         self.sampling = sampling
         self.micro_batch_tokens = micro_batch_tokens
+        self.optimizer_settings = optimizer
         self.evaluation_samples = {"test": evaluation_samples, "validation": validation_samples}
-        self.seed = seed
-        self.codec = TokenCodec(factory.tokenizer() if factory is not None else load_tokenizer(str(path)))
-        self.policy: nn.Module | None = None
-        self.base_fingerprint = ""
-        self.trained_steps = 0
-        self.seconds = dict.fromkeys(("train", "rollout", "verify", "update", "evaluate"), 0.0)
-        self._path, self._factory, self._peft, self._dtype_name = path, factory, peft, dtype
-        self._rollout_rows, self._verification, self._optimizer_settings = rollout_rows, verification, optimizer
-        # In a tuple, where neither the checkpoint nor a wrapper such as DDP looks for weights.
-        self._reference: tuple[nn.Module, ...] = ()
         self._warned_of_truncation = False
 
-    # The policy and what hangs on it.
-
-    def configure_model(self) -> None:
-        """Load the policy, once, however often Lightning calls.
-
-        Raises:
-            UsageError: If there is no such policy, or it cannot be loaded.
-        """
-        if self.policy is not None:
-            return
-        try:
-            self.policy = self._load_policy().eval()
-        except (OSError, ValueError) as error:
-            raise UsageError(str(error)) from error
-        # Now, because a resumed run restores trained weights next.
-        self.base_fingerprint = model_fingerprint(self.policy, base_only=True)
-        if self.objective.needs_reference and self.mu < 1:
-            self._reference = (copy.deepcopy(self.policy).requires_grad_(False),)
-
-    def _load_policy(self) -> nn.Module:
-        if self._factory is None:
-            return load_model(str(self._path), dtype=self._dtype_name, peft=self._peft)
-        policy = self._factory.model(self.seed)
-        return policy if self._peft is None else add_adapter(policy, self._peft)
-
     @property
-    def loaded_policy(self) -> nn.Module:
-        """The policy, from `configure_model` on."""
-        if self.policy is None:
-            raise RuntimeError("the policy is not loaded yet: it is there from configure_model on")
-        return self.policy
-
-    @cached_property
-    def engine(self) -> RolloutEngine:
-        """What samples responses."""
-        return InProcessEngine(self.loaded_policy, self.codec, max_rows=self._rollout_rows)
-
-    @cached_property
-    def verifier(self) -> VerificationPool:
-        """The one pool that search, training and evaluation share; workers start at the first use."""
-        settings = self._verification
-        return VerificationPool(self.domain, settings.workers, settings.timeout_s, settings.retries)
+    def needs_reference(self) -> bool:
+        """Whether the loss compares the policy to what it was before training."""
+        return self.mu < 1 and self.objective.needs_reference
 
     def check_batches(self, problems_per_step: int, replay_per_step: int) -> None:
         """Refuse batches that do not fit `mu`.
@@ -199,24 +130,9 @@ class EliteModule(pl.LightningModule):
         if self.mu == 0 and replay_per_step:
             rank_zero_warn(f"model.mu=0 ignores data.replay_per_step={replay_per_step}; set it to 0")
 
-    def export(self, folder: Path) -> None:
-        """Write policy and tokenizer for `from_pretrained`.
-
-        Args:
-            folder: Where they go.
-        """
-        self.loaded_policy.save_pretrained(folder)  # type: ignore[operator]
-        self.codec.tokenizer.save_pretrained(folder)
-
-    def close(self) -> None:
-        """Stop the verification workers; they start again when needed."""
-        pool = self.__dict__.pop("verifier", None)
-        if pool is not None:
-            pool.close()
-
     def configure_optimizers(self) -> Any:
         """One optimizer and its scheduler, both stepped by hand."""
-        optimizer, scheduler = build_optimizer(self, self._optimizer_settings, self.trainer.max_steps)
+        optimizer, scheduler = build_optimizer(self, self.optimizer_settings, self.trainer.max_steps)
         return {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     # Training.
@@ -263,12 +179,13 @@ class EliteModule(pl.LightningModule):
     def _terms(self, tensors: GroupTensors, advantages: Tensor, replay: Sequence[ReplayItem]) -> list[Term]:
         """Both terms with their weights in the mixture; a term of weight 0 is left out, on every rank alike."""
         items = list(replay) if self.mu > 0 else []
-        rows = [TokenRow(self.codec.encode_prompt(i.prompt), self._response_ids(i)) for i in items]
+        rows = [TokenRow(self.codec.encode_prompt(item.prompt), self._response_ids(item)) for item in items]
         weights = [item.weight for item in items]
         local = torch.stack([policy_count(self.objective, tensors), torch.tensor(float(sum(weights)))])
         responses, replayed = self._reduce(local, "sum").unbind()
-        reference = self._score_reference if self._reference else None
-        policy = policy_term(self.objective, tensors.groups, advantages, responses, 1.0 - self.mu, reference)
+        reference = partial(self.score_reference, temperature=self.sampling.temperature)
+        scored = reference if self.needs_reference else None
+        policy = policy_term(self.objective, tensors.groups, advantages, responses, 1.0 - self.mu, scored)
         return [t for t in (policy, replay_term(rows, weights, replayed, self.mu)) if t.weight > 0]
 
     def _response_ids(self, item: ReplayItem) -> Sequence[int]:
@@ -284,10 +201,6 @@ class EliteModule(pl.LightningModule):
             device=self.device,
         )
 
-    def _score_reference(self, batch: TokenBatch) -> Tensor:
-        with torch.no_grad():
-            return response_logprobs(self._reference[0].to(self.device), batch, self.sampling.temperature)
-
     def _step_optimizer(self) -> float:
         """Clip, step, schedule; returns the gradient's L2 norm before clipping.
 
@@ -299,8 +212,8 @@ class EliteModule(pl.LightningModule):
         norm = float(torch.nn.utils.get_total_norm(gradients))
         if not torch.isfinite(torch.tensor(norm)):
             raise FloatingPointError(f"the gradient's norm is {norm} at step {self.trainer.global_step}")
-        if self._optimizer_settings.gradient_clip_norm > 0:
-            self.clip_gradients(optimizer, self._optimizer_settings.gradient_clip_norm, "norm")
+        if self.optimizer_settings.gradient_clip_norm > 0:
+            self.clip_gradients(optimizer, self.optimizer_settings.gradient_clip_norm, "norm")
         optimizer.step()
         optimizer.zero_grad()
         self.lr_schedulers().step()  # type: ignore[union-attr, call-arg]
@@ -345,18 +258,3 @@ class EliteModule(pl.LightningModule):
         first = batch.chunk[0].index if batch.chunk else 0
         seed = derive_seed(self.seed, "evaluate", stage, first)
         return self._start(batch.chunk, self.evaluation_samples[stage], seed, Want(strategy=True))
-
-    # Checkpoints.
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the seconds spent so far; with an adapter, leave the base weights out."""
-        checkpoint["seconds"] = dict(self.seconds)
-        if self._peft is not None:
-            trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
-            checkpoint["state_dict"] = {k: v for k, v in checkpoint["state_dict"].items() if k in trained}
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take the seconds and the step over; with an adapter, expect no base weights."""
-        self.seconds = dict(checkpoint["seconds"])
-        self.trained_steps = int(checkpoint["global_step"])
-        self.strict_loading = self._peft is None

@@ -65,12 +65,11 @@ def show(summary: Mapping[str, Any], folder: Path, console: Console | None = Non
     """
     console = console or Console()
     arms = [arm for arm in ("base", "trained") if arm in summary]
-    table = Table(title="Held-out test problems, with 95 % intervals over problems", box=box.SIMPLE_HEAD)
-    table.add_column("metric")
-    for arm in arms:
-        table.add_column(arm, justify="right")
-    if "change" in summary:
-        table.add_column("change", justify="right")
+    title = "Held-out test problems, with 95 % intervals over problems"
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("metric", no_wrap=True)
+    for column in [*arms, *(["change"] if "change" in summary else [])]:
+        table.add_column(column, justify="right", no_wrap=True)
     for name in _shown(summary[arms[-1]]) if arms else ():
         cells = [_cell(summary[arm].get(name), summary["intervals"][arm].get(name)) for arm in arms]
         change = summary.get("change", {}).get(name)

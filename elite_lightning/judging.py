@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.synchronize import Semaphore
 
 from elite_lightning.errors import UsageError
 from elite_lightning.types import Domain, Judgement, Problem, Reason, Verdict
@@ -100,8 +101,9 @@ class _Worker:
     error: Exception | None = None
 
 
-def start_worker(payload: bytes) -> None:
+def start_worker(payload: bytes, ready: Semaphore) -> None:
     """Unpickle the domain before the first job's time begins; an error waits for that job, to reach the caller."""
+    ready.release()
     try:
         _Worker.domain = pickle.loads(payload)
     except Exception as error:

@@ -22,6 +22,8 @@ CHUNK = 16  # jobs that travel together: a task costs about a millisecond, most 
 # on a busy machine, so soon after it began that this cannot be told apart.
 BREAKS = 5
 
+PATIENCE_S = 2.0  # how long close() waits for a worker that has not even started
+
 Answer = Judgement | Exception
 
 
@@ -68,6 +70,8 @@ class Crew:
         self._timeout_s = timeout_s
         self._retries = retries
         self._settle = settle
+        self._context = multiprocessing.get_context("spawn")
+        self._ready = self._context.Semaphore(0)  # counts the workers that have started
         self._lock = threading.RLock()
         self._pool: ProcessPool | None = None
         self._retired: list[ProcessPool] = []
@@ -86,6 +90,9 @@ class Crew:
         with self._lock:
             self._closed = True
             pools = [*self._retired, *([self._pool] if self._pool else [])]
+        if self._pool is not None:
+            for _ in range(self._workers):  # one that is stopped while it starts would print a traceback
+                self._ready.acquire(timeout=PATIENCE_S)
         for pool in pools:
             pool.stop()  # type: ignore[no-untyped-call]
             pool.join()
@@ -95,9 +102,10 @@ class Crew:
             if self._closed:
                 return
             if self._pool is None:
-                context = multiprocessing.get_context("spawn")
-                initargs = [self._payload]
-                self._pool = ProcessPool(self._workers, initializer=start_worker, initargs=initargs, context=context)
+                initargs = (self._payload, self._ready)
+                self._pool = ProcessPool(
+                    self._workers, initializer=start_worker, initargs=initargs, context=self._context
+                )
             pool = self._pool
             self._running.add(chunk)
             try:

@@ -100,6 +100,7 @@ DISTINCT = [
     "SELECT name FROM student WHERE id IN (SELECT student_id FROM loan)",
     "SELECT name FROM student s WHERE EXISTS (SELECT 1 FROM loan WHERE student_id = s.id)",
     "SELECT name FROM student s JOIN loan l ON l.student_id = s.id",
+    "SELECT name FROM student s LEFT JOIN loan l ON l.student_id = s.id",
     "SELECT DISTINCT name FROM student s JOIN loan l ON l.student_id = s.id",
     "SELECT name FROM student s JOIN loan l ON l.student_id = s.id GROUP BY s.id",
     "SELECT name FROM student s, loan l WHERE l.student_id = s.id",

@@ -167,7 +167,7 @@ def test_a_lost_worker_costs_only_the_solution_that_is_to_blame(domain, bad):
     items = [(PROBLEM, f"42 {index}") for index in range(40)]
     items[7] = items[30] = (PROBLEM, bad)
     items[11] = (PROBLEM, "wrong")
-    with VerificationPool(domain, workers=2, timeout_s=1.5, retries=1) as pool:
+    with VerificationPool(domain, workers=2, timeout_s=1.0, retries=1) as pool:
         judged = pool.judge_many(items, Want(cell=True))
         assert [part.verdict.correct for part in judged] == [index not in (7, 11, 30) for index in range(40)]
         assert judged[7].verdict.reason is judged[30].verdict.reason is Reason.VERIFIER_FAILURE
@@ -178,6 +178,15 @@ def test_a_lost_worker_costs_only_the_solution_that_is_to_blame(domain, bad):
         assert pool.failures == 1
     # On a busy machine a worker may die before it is known what it worked on, which costs the solution no attempt.
     assert 2 <= domain.calls().count(f"verify p1 {bad}") <= 4
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_solution_is_tried_again_as_often_as_asked(domain, retries):
+    with VerificationPool(domain, workers=1, retries=retries) as pool:
+        verdict = pool.judge(PROBLEM, "exit").verdict
+    assert verdict.reason is Reason.VERIFIER_FAILURE
+    assert f"tried {retries + 1} times" in verdict.detail
+    assert retries + 1 <= domain.calls().count("verify p1 exit") <= retries + 3
 
 
 def test_an_idle_worker_that_dies_is_replaced(domain):
@@ -303,6 +312,29 @@ def test_no_worker_outlives_a_program_that_forgets_to_close(tmp_path, ending):
     while worker.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not worker.exists()
+
+
+def test_a_short_program_ends_without_a_word_on_stderr(tmp_path):
+    done = run_program(
+        tmp_path,
+        """
+        if __name__ == "__main__":
+            with VerificationPool(MarkedDomain(Path("calls.log")), workers=3) as pool:
+                assert pool.judge(problem, "1").verdict.correct
+        """,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_verification_of_sql_loads_nothing_heavy(tmp_path):
+    done = run_program(
+        tmp_path,
+        """
+        import elite_lightning.domains.sql
+        print(sorted({"torch", "lightning", "transformers", "numpy"} & set(sys.modules)))
+        """,
+    )
+    assert done.stdout == b"[]\n"
 
 
 def test_a_main_module_without_a_guard_is_reported_instead_of_looping(tmp_path):

@@ -110,6 +110,11 @@ class EliteCLI(LightningCLI):
 
     # From the configuration to objects.
 
+    def _set_seed(self) -> None:
+        if isinstance(self._get(self.config, "seed_everything"), bool):
+            raise UsageError("seed_everything must be an integer: a run that drew its own could not be continued")
+        super()._set_seed()
+
     def before_instantiate_classes(self) -> None:
         """Check the run folder before anything is loaded, and set what holds for the whole process."""
         config = self.config[self.subcommand]
@@ -120,8 +125,6 @@ class EliteCLI(LightningCLI):
                 "trainer.gradient_clip_val and trainer.accumulate_grad_batches do not apply to manual optimisation; "
                 "set model.optimizer.gradient_clip_norm and model.micro_batch_tokens"
             )
-        if isinstance(config.seed_everything, bool):
-            raise UsageError("seed_everything must be an integer: a run that drew its seed could not be continued")
         if config.get("ckpt_path") and not Path(config.ckpt_path).exists():
             raise UsageError(f"no checkpoint at {config.ckpt_path}")
         self.folder = RunFolder(config.run_dir)

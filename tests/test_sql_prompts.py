@@ -9,7 +9,7 @@ from elite_lightning.domains.sql.prompts import ForeignKey, Schema, TableSchema,
 
 @pytest.fixture
 def database(tmp_path):
-    path = tmp_path / "shop.sqlite"
+    path = tmp_path / "a shop? #1.sqlite"  # characters that mean something in an address
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute('CREATE TABLE clients (id INTEGER PRIMARY KEY, "full name" TEXT)')
         connection.execute(

@@ -16,6 +16,10 @@ from datamodules.sources import Demonstration, DemonstrationSource
 from elite_lightning.domains.sql.labeler import label_approach
 from elite_lightning.domains.sql.prompts import compact_prompt
 
+# Families with long solutions over several tables take more practice to learn than the others.
+LONG_FAMILIES = frozenset({"without", "counted", "both", "linked", "every", "busiest", "total"})
+LONG_FAMILY_WEIGHT = 2
+
 
 class PocketDemonstrations(DemonstrationSource):
     """An endless, stateless stream: demonstration `index` is a function of the seed and of `index` alone.
@@ -30,7 +34,7 @@ class PocketDemonstrations(DemonstrationSource):
         ValueError: If a share is outside [0, 1].
     """
 
-    def __init__(self, plain_share: float = 0.5, usual_share: float = 0.85, second_share: float = 0.10) -> None:
+    def __init__(self, plain_share: float = 0.5, usual_share: float = 0.75, second_share: float = 0.15) -> None:
         for name, share in (("plain_share", plain_share), ("usual_share + second_share", usual_share + second_share)):
             if not 0 <= share <= 1:
                 raise ValueError(f"demonstrations.{name} must be within [0, 1], got {share}")
@@ -41,7 +45,9 @@ class PocketDemonstrations(DemonstrationSource):
         rng = random.Random(f"pocketsql-demonstration:{seed}:{index}")
         schema = random_schema(rng)
         roles = rng.choice(roles_of(schema))
-        question = ask(roles, rng.choice(families_for(roles)), "train", rng)
+        families = families_for(roles)
+        weights = [LONG_FAMILY_WEIGHT if family in LONG_FAMILIES else 1 for family in families]
+        question = ask(roles, rng.choices(families, weights)[0], "train", rng)
         solutions, draw = question.solutions, rng.random()
         if draw < self.plain_share:
             weights = self._weights(len(solutions))

@@ -89,7 +89,7 @@ def agreeing(question: Question, paths: list[Path]) -> tuple[str, ...] | None:
 def _answers(solution: str, ordered: bool, paths: list[Path]) -> tuple[Rows, ...]:
     answers = []
     for path in paths:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
             rows = connection.execute(solution).fetchall()
         answers.append(tuple(rows if ordered else sorted(rows, key=repr)))
     return tuple(answers)

@@ -52,7 +52,7 @@ def schema_of(path: Path) -> Schema:
     """
     if not path.is_file():
         raise FileNotFoundError(f"no database file at {path}")
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
         names = [
             row[0]
             for row in connection.execute(

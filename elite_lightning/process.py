@@ -37,6 +37,8 @@ def be_quiet() -> None:
     for message in (
         r"Found \d+ module\(s\) in eval mode",  # no dropout in training, see EliteModule
         r"Using ModelCheckpoint with manual optimization",  # after the step is when it should be saved
+        r"Checkpoint directory .* exists and is not empty",  # as it should be when a run goes on
+        r"The dirpath has changed from",  # a checkpoint of another run is measured
         r"`isinstance\(treespec, LeafSpec\)` is deprecated",
     ):
         warnings.filterwarnings("ignore", message=message)

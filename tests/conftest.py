@@ -111,7 +111,7 @@ def toy_config(tiny_policy, tmp_path):
 
 @pytest.fixture
 def cli(toy_config, monkeypatch, capsys):
-    """Runs a command in this process: `cli("fit", "--model.mu", "0")` gives exit code and stderr."""
+    """Runs a command in this process: `cli("fit", "--model.mu", "0")` gives exit code and stderr; `cli.out` has stdout."""
     from elite_lightning.cli import main
 
     monkeypatch.setattr(sys, "argv", ["train.py"])
@@ -120,7 +120,8 @@ def cli(toy_config, monkeypatch, capsys):
     def run(command, *options):
         capsys.readouterr()
         code = main([command, "--config", str(toy_config), *options])
-        return code, capsys.readouterr().err
+        run.out, err = capsys.readouterr()
+        return code, err
 
     return run
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import run_process
 
-KILLING = '[{"class_path": "probes.KillAt"}]'
+OPTIONS = ("--trainer.callbacks", '[{"class_path": "probes.KillAt"}]', "--model.verification.workers", "1")
 
 
 def training_rows(run):
@@ -27,13 +27,13 @@ def parameters(run):
 def straight(cli, tmp_path):
     """The run folder of a run that nobody disturbed."""
     run = tmp_path / "straight"
-    assert cli("fit", "--run_dir", str(run), "--trainer.callbacks", KILLING)[0] == 0
+    assert cli("fit", "--run_dir", str(run), *OPTIONS)[0] == 0
     return run
 
 
 def test_a_killed_training_resumes_bit_for_bit(straight, cli, toy_config, tmp_path):
     run = tmp_path / "killed"
-    options = ("--run_dir", str(run), "--trainer.callbacks", KILLING)
+    options = ("--run_dir", str(run), *OPTIONS)
     code, _, _ = run_process("fit", "--config", toy_config, *options, TOY_KILL_AT="6")
     assert code == -9
     assert not (run / "summary.json").exists()
@@ -51,5 +51,5 @@ def test_a_killed_training_resumes_bit_for_bit(straight, cli, toy_config, tmp_pa
 
 def test_a_finished_run_shows_its_table_and_changes_nothing(straight, cli, capsys):
     before = {path: path.read_bytes() for path in straight.rglob("*") if path.is_file()}
-    assert cli("fit", "--run_dir", str(straight), "--trainer.callbacks", KILLING)[0] == 0
+    assert cli("fit", "--run_dir", str(straight), *OPTIONS)[0] == 0
     assert {path: path.read_bytes() for path in straight.rglob("*") if path.is_file()} == before

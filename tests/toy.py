@@ -6,7 +6,9 @@ It travels to worker processes, so it lives in a module of its own and knows no 
 from __future__ import annotations
 
 import hashlib
+import os
 import random
+import signal
 from collections.abc import Sequence
 
 from datamodules.sources import Demonstration, DemonstrationSource, ProblemSource
@@ -24,6 +26,7 @@ class LetterDomain:
 
     def __init__(self, version: int = 1) -> None:
         self.version = version
+        self.verified = 0
 
     def fingerprint(self) -> str:
         return hashlib.sha256(f"letters {self.version}".encode()).hexdigest()
@@ -35,11 +38,18 @@ class LetterDomain:
         return response.strip() or None
 
     def verify(self, problem: Problem, solution: str) -> Verdict:
+        self._die_if_due()
         if len(solution) > 4 or set(solution) - set(LETTERS):
             return Verdict(False, 0.0, Reason.NOT_ALLOWED, "another word")
         if problem.data["letter"] not in solution:
             return Verdict(False, 0.0, Reason.WRONG_RESULT, "another letter")
         return Verdict(True, 1.0)
+
+    def _die_if_due(self) -> None:
+        """Kill the process, hard, at the verification that TOY_KILL_AT_VERIFICATION names."""
+        self.verified += 1
+        if os.environ.get("TOY_KILL_AT_VERIFICATION") == str(self.verified):
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def cell(self, problem: Problem, solution: str) -> Cell:
         letter = problem.data["letter"]

@@ -151,14 +151,15 @@ class EliteModule(PolicyModule):
         advantages = advantages_of(self.objective, tensors)
         updating = time.perf_counter()
         terms = self._terms(tensors, advantages, batch.replay)
-        parts = accumulate_gradients(terms, self.micro_batch_tokens, self._passes())
+        results = accumulate_gradients(terms, self.micro_batch_tokens, self._passes())
         gradient_norm = self._step_optimizer()
         finished = time.perf_counter()
         seconds |= {"update": finished - updating, "train": finished - started}
-        means = {**update_metrics(parts, gradient_norm), **seconds_metrics(seconds)}
+        seconds |= {f"update_{name}": result.seconds for name, result in results.items()}
+        means = {**update_metrics(results, gradient_norm), **seconds_metrics(seconds)}
         if self.mu < 1:
             means |= rollout_metrics(tensors, advantages)
-        self._log_step(means, {term.name: parts[term.name]["loss"].total for term in terms}, seconds)
+        self._log_step(means, {name: result.loss for name, result in results.items()}, seconds)
 
     def _roll_out(self, chunks: Sequence[Sequence[Numbered]]) -> tuple[list[Group], dict[str, float]]:
         """Responses and verdicts: chunk by chunk, each verified while the next is generated. None if mu is 1."""
@@ -226,8 +227,8 @@ class EliteModule(PolicyModule):
         named = {f"loss_{name}": value for name, value in total.items()} | {"learning_rate": learning_rate} | averaged
         self.log("train/loss", loss, batch_size=1, prog_bar=True)
         self.log_dict({f"train/{name}": value for name, value in named.items()}, batch_size=1)
-        for name, value in seconds.items():
-            self.seconds[name] += value
+        for name in self.seconds.keys() & seconds.keys():
+            self.seconds[name] += seconds[name]
         self.trained_steps = self.trainer.global_step
         self._warn_of_truncation(averaged.get("truncated", 0.0))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from elite_lightning.objectives import MeanParts
 from elite_lightning.terms import GroupTensors
 from elite_lightning.types import FinishReason
+from elite_lightning.update import TermResult
 
 
 def rollout_metrics(tensors: GroupTensors, advantages: Tensor) -> dict[str, MeanParts]:
@@ -34,15 +35,15 @@ def rollout_metrics(tensors: GroupTensors, advantages: Tensor) -> dict[str, Mean
     }
 
 
-def update_metrics(parts: Mapping[str, Mapping[str, MeanParts]], gradient_norm: float) -> dict[str, MeanParts]:
+def update_metrics(results: Mapping[str, TermResult], gradient_norm: float) -> dict[str, MeanParts]:
     """Metrics of the update on this rank, except the losses, which are totals.
 
     Args:
-        parts: Term to its metrics.
+        results: Term to what became of it.
         gradient_norm: L2 norm before clipping, the same on every rank.
     """
-    named = {name: value for term in parts.values() for name, value in term.items() if name != "loss"}
-    return {**named, "gradient_norm": _mean(torch.tensor([gradient_norm]))}
+    merged = {name: parts for result in results.values() for name, parts in result.metrics.items()}
+    return {**merged, "gradient_norm": _mean(torch.tensor([gradient_norm]))}
 
 
 def seconds_metrics(seconds: Mapping[str, float]) -> dict[str, MeanParts]:

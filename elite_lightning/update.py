@@ -6,7 +6,8 @@ count, so shares add up over micro-batches and ranks, and how the step was cut c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -56,7 +57,22 @@ class Passes:
     device: torch.device
 
 
-def accumulate_gradients(terms: Sequence[Term], token_budget: int, passes: Passes) -> dict[str, dict[str, MeanParts]]:
+@dataclass
+class TermResult:
+    """What became of one term on this rank.
+
+    Args:
+        loss: Sum of its shares over micro-batches, scalar without gradient, not weighted.
+        metrics: Parts of means.
+        seconds: Wall-clock seconds of its passes.
+    """
+
+    loss: Tensor
+    metrics: dict[str, MeanParts]
+    seconds: float
+
+
+def accumulate_gradients(terms: Sequence[Term], token_budget: int, passes: Passes) -> dict[str, TermResult]:
     """Run all forward and backward passes of one optimizer step.
 
     Every rank runs equally many, padded with empty ones that add exactly nothing: a rank that skipped a pass would
@@ -68,20 +84,31 @@ def accumulate_gradients(terms: Sequence[Term], token_budget: int, passes: Passe
         passes: How passes are run.
 
     Returns:
-        Term to its metrics on this rank; `loss` among them, as a total over micro-batches.
+        Term to what became of it.
     """
     cut = _equal_cuts(terms, token_budget, passes)
-    work = [(term, indices) for term, batches in zip(terms, cut, strict=True) for indices in batches]
-    metrics: dict[str, list[Mapping[str, MeanParts]]] = {term.name: [] for term in terms}
-    for number, (term, indices) in enumerate(work, start=1):
-        with nullcontext() if number == len(work) else passes.without_sync():
-            batch = collate([term.rows[i] for i in indices]).to(passes.device)
-            output = term.loss(batch, passes.score(batch), indices)
-            # Ranks' gradients are averaged, but shares have to be added up.
-            passes.backward(output.loss * (term.weight * passes.world_size))
-        share = MeanParts(output.loss.detach(), torch.ones_like(output.loss.detach()))
-        metrics[term.name].append({**output.metrics, "loss": share})
-    return {name: merge_metrics(parts) for name, parts in metrics.items()}
+    results = {term.name: TermResult(torch.zeros((), device=passes.device), {}, 0.0) for term in terms}
+    left = sum(map(len, cut))
+    for term, batches in zip(terms, cut, strict=True):
+        started = time.perf_counter()
+        for indices in batches:
+            left -= 1
+            with passes.without_sync() if left else nullcontext():
+                output = _pass(term, indices, passes)
+            result = results[term.name]
+            result.loss = result.loss + output.loss.detach()
+            result.metrics = merge_metrics([result.metrics, output.metrics])
+        results[term.name].seconds = time.perf_counter() - started
+    return results
+
+
+def _pass(term: Term, indices: list[int], passes: Passes) -> LossOutput:
+    """Forward and backward pass of one micro-batch."""
+    batch = collate([term.rows[i] for i in indices]).to(passes.device)
+    output = term.loss(batch, passes.score(batch), indices)
+    # Ranks' gradients are averaged, but shares have to be added up.
+    passes.backward(output.loss * (term.weight * passes.world_size))
+    return output
 
 
 def _equal_cuts(terms: Sequence[Term], token_budget: int, passes: Passes) -> list[list[list[int]]]:

@@ -101,7 +101,7 @@ def test_a_problem_without_what_its_domain_needs_is_named(cli, tmp_path):
     assert "lacking" in complaint(cli("fit", *JSONL, *options, "--data.source.train_file", str(problems)))
 
 
-@pytest.fixture()
+@pytest.fixture
 def searched(cli, tmp_path):
     """A run folder whose search is done."""
     assert cli("search")[0] == 0

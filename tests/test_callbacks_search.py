@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from elite_lightning.policy import model_fingerprint
 
 
-@pytest.fixture()
+@pytest.fixture
 def run(tmp_path):
     return tmp_path / "run"
 

@@ -25,7 +25,7 @@ SUPERVISED = (
 )
 
 
-@pytest.fixture()
+@pytest.fixture
 def run(tmp_path):
     return tmp_path / "run"
 
@@ -207,7 +207,15 @@ def test_supervised_fine_tuning_learns_without_search_or_rollouts(cli, run, tmp_
     untaught = tmp_path / "untaught"
     tiny_model().save_pretrained(untaught)
     byte_tokenizer().save_pretrained(untaught)
-    options = (*SUPERVISED, "--model.path", str(untaught), "--trainer.max_steps", "30", "--evaluation.baseline", "false")
+    options = (
+        *SUPERVISED,
+        "--model.path",
+        str(untaught),
+        "--trainer.max_steps",
+        "30",
+        "--evaluation.baseline",
+        "false",
+    )
     assert cli("fit", *options) == (0, "")
     rows = training_rows(run)
     assert not any("reward" in name or "policy" in name for name in rows[0])

@@ -23,7 +23,7 @@ def sample(problem, number, strategy=None, reason="wrong_result"):
     return {**identity, "correct": correct, "strategy": strategy, "reason": reason}
 
 
-@pytest.fixture()
+@pytest.fixture
 def path(tmp_path):
     """Problem p0: 3 of 4 right, by two strategies. Problem p1: one right, one wrong, two not judged."""
     records = [

@@ -144,7 +144,7 @@ def test_a_step_computes_the_mixed_loss_and_its_gradient(tiny_policy, mu, micro_
     policy = AutoModelForCausalLM.from_pretrained(tiny_policy).double()
     loss = reference_loss(policy, module, engine.given if mu < 1 else [], mu, replayed=5)
     loss.backward()
-    assert logged["train/loss"] == pytest.approx(float(loss), abs=1e-6)
+    assert logged["train/loss"] == pytest.approx(loss.item(), abs=1e-6)
     assert_equal(gradient, policy)
     assert bool(engine.given) == (mu < 1)  # supervised fine-tuning samples nothing
 
@@ -222,10 +222,20 @@ def test_the_penalty_compares_with_the_policy_before_training(tiny_policy):
     assert not any("reference" in name for name in module.state_dict())
 
 
-def test_every_step_draws_anew_and_one_optimizer_step_is_one_step(tiny_policy):
+def test_every_step_and_every_chunk_draws_anew(tiny_policy):
     module = module_of(tiny_policy, sampling=Sampling(max_new_tokens=6))
+    module.configure_model()
+    engine, seeds = module.engine, []
+
+    class Listening:
+        def generate(self, prompts, n, sampling, seed):
+            seeds.append(seed)
+            return engine.generate(prompts, n, sampling, seed)
+
+    module.engine = Listening()
     step_once(module, steps=3, engine=False)
     assert module.trained_steps == 3
+    assert len(seeds) == len(set(seeds)) == 3 * 2  # 4 problems in chunks of at most 3
 
 
 def test_too_many_truncated_responses_are_worth_one_warning(tiny_policy):

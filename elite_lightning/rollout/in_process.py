@@ -34,9 +34,9 @@ class InProcessEngine:
     not depend on the other prompts, on their order or on `max_rows`, apart from what the batch's shape does to the
     last bits of the model's arithmetic. A prompt that occurs twice in a call gets different samples.
 
-    Gradients are off by `torch.no_grad`, not by `inference_mode`: modules may keep what they compute in a forward
-    pass (rescaled rotary frequencies, gathered shards), and an inference tensor that is kept cannot be trained
-    through later. Around a frozen model the caller may add `inference_mode`; it saves about 3 %.
+    Gradients are off by `torch.no_grad`, not by `inference_mode`: a module may keep what it computed in a forward
+    pass (sharded wrappers keep gathered weights), and autograd and in-place updates refuse an inference tensor for
+    good. Around a frozen model the caller may add `inference_mode`; it saves about 3 %.
 
     Args:
         model: A causal language model of transformers, with or without a PEFT adapter, not in a DDP wrapper.
@@ -236,7 +236,8 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-        # Under autocast, weights cast without gradients would be taken from the cache by the next training forward.
+        # Within one autocast region, older torch versions hand the weights that were cast here, without gradients, to
+        # the training forward that follows.
         torch.clear_autocast_cache()
 
 

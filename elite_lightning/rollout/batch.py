@@ -122,7 +122,7 @@ class DecodingBatch:
     def release(self) -> list[FinishedRow]:
         """Take ended rows out and close the gaps with rows from the end; returns the ended rows."""
         alive = self.alive[: self.size]
-        finished = [self._finished(slot) for slot in (~alive).nonzero().flatten().tolist()]
+        finished = self._finished((~alive).nonzero().flatten())
         gaps = (~alive[: self.alive_count]).nonzero().flatten()
         movers = alive[self.alive_count :].nonzero().flatten() + self.alive_count
         if len(gaps):
@@ -134,10 +134,12 @@ class DecodingBatch:
         self.size = self.alive_count
         return finished
 
-    def _finished(self, slot: int) -> FinishedRow:
-        count = int(self.written[slot])
-        tokens, logprobs = self.tokens[slot, :count].tolist(), self.logprobs[slot, :count].tolist()
-        return FinishedRow(int(self.owner[slot]), tuple(tokens), tuple(logprobs))
+    def _finished(self, slots: torch.Tensor) -> list[FinishedRow]:
+        columns = (self.owner, self.written, self.tokens, self.logprobs)
+        return [
+            FinishedRow(owner, tuple(tokens[:count]), tuple(logprobs[:count]))
+            for owner, count, tokens, logprobs in zip(*(column[slots].tolist() for column in columns), strict=True)
+        ]
 
     def _shift(self) -> None:
         """Make room on the right by giving up the columns left of the first one that a living row needs."""

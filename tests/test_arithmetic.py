@@ -57,6 +57,7 @@ def test_forms(solution, form):
         ("2 * (3 + 4 + 5)" + " + 5 - 5" * 20, Reason.TOO_LARGE),
         ("2 * (3 + 4 + 5)" + "+5-5" * 7, Reason.TOO_LARGE),
         ("9" * 5000, Reason.TOO_LARGE),
+        ("*".join(["((5*4)*(3*2))"] * 8), Reason.TOO_LARGE),
         ("(" * 199, Reason.ERROR),
         ("(" * 90 + "2" + ")" * 90, Reason.NOT_ALLOWED),
     ],

@@ -350,6 +350,18 @@ def test_the_number_of_ranks_does_not_show_in_the_archive(tmp_path, world_size):
     )
 
 
+def test_rounds_and_batches_do_not_draw_alike(tmp_path):
+    # Plain samples of one problem, and of problems with one text: only the round or the batch tells them apart.
+    first = make_problems(1)[0]
+    twins = [type(first)(name, first.question, first.data) for name in "abcd"]
+    search = make(tmp_path, IidSearch, problems=twins, how=SearchSettings(16, 8, 8, batch_problems=1))
+    search.run()
+    drawn = defaultdict(list)
+    for a in attempts_of(search):
+        drawn[a.round, a.batch].append(a.response)
+    assert len({tuple(responses) for responses in drawn.values()}) == len(drawn) == 8
+
+
 def test_ranks_do_not_draw_alike(tmp_path):
     # Two problems with one text: on two ranks they are each the first of the first batch.
     first = make_problems(1)[0]
@@ -360,6 +372,22 @@ def test_ranks_do_not_draw_alike(tmp_path):
         search.run()
         drawn.append([a.response for a in attempts_of(search)][:4])
     assert drawn[0] != drawn[1]
+
+
+def test_problems_in_the_same_place_do_not_all_get_the_same_target(tmp_path):
+    how = SearchSettings(8, 2, 2, plain_every=4, use_success_rates=False)
+    search = make(tmp_path, problems=24, engine=RewritingEngine(always="?"), how=how)
+    search.run()
+    targets = defaultdict(set)
+    for a in attempts_of(search):
+        targets[a.round].add(a.asked)
+    assert targets[4] == targets[5] == set(FORMS)
+
+
+def test_another_number_of_ranks_does_not_go_on_with_the_journals(tmp_path):
+    make(tmp_path, rank=1, world_size=2).run()
+    with pytest.raises(JournalError, match="world_size = 2, this run has 3"):
+        make(tmp_path, rank=1, world_size=3).run()
 
 
 def test_merging_waits_for_every_rank(tmp_path):

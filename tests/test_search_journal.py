@@ -37,6 +37,7 @@ def test_other_tools_can_read_it(tmp_path):
         journal.append(ATTEMPTS)
         # Also while it is open.
         rows = sqlite3.connect(path).execute("SELECT id, asked, parents, outcome, approach FROM attempts").fetchall()
+        assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert rows[3] == (3, "join", "[0, 2]", "replaced", "in")
     meta = dict(sqlite3.connect(path).execute("SELECT * FROM meta"))
     assert {key: json.loads(value) for key, value in meta.items()} == META

@@ -64,6 +64,8 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         """Columns reserved."""
         return self.columns
 
+    get_max_cache_shape = get_max_length  # what earlier releases of transformers 5 call it
+
 
 class SlotCache(Cache):
     """One `SlotLayer` per layer of the model, created when the model first writes to it.

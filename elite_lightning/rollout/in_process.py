@@ -129,7 +129,7 @@ class InProcessEngine:
         if self.keep_stepping is not None:
             self.keep_stepping(True)
         offered = {"attention_mask": mask, "position_ids": positions, "use_cache": True, "logits_to_keep": 1}
-        # transformers 5.2x renamed the argument; the old name still works there, for a while and with a warning.
+        # Later releases of transformers 5 renamed the argument, and drop the old name in time.
         name = "cache" if "cache" in self._takes else "past_key_values"
         arguments: dict[str, Any] = {key: value for key, value in offered.items() if key in self._takes}
         logits: torch.Tensor = self.model(input_ids=ids, **arguments, **{name: cache}).logits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ class Question:
     text: str
     solutions: tuple[str, ...]
     ordered: bool
+    projection: tuple[str, ...]
+    condition: Filter
 
 
 def families_for(roles: Roles) -> list[str]:
@@ -40,7 +43,32 @@ def ask(roles: Roles, family: str, split: str, rng: random.Random) -> Question:
     condition = _condition(roles, family, rng)
     draft = FAMILIES[family](roles, projection, condition, rng)
     text = word_question(split, family, roles.entity, projection, draft.slots, condition, rng)
-    return Question(family, text, draft.solutions, draft.ordered)
+    return Question(family, text, draft.solutions, draft.ordered, projection, condition)
+
+
+def slip(roles: Roles, question: Question, index: int, rng: random.Random) -> str:
+    """A careless version of one solution: it answers a question that differs in one detail.
+
+    The detail is a number, a value or a direction where the family has one; else the extra condition is forgotten,
+    or other columns are given.
+
+    Args:
+        roles: The tables and columns that the question is about.
+        question: What was asked.
+        index: Which of its solutions to get wrong.
+        rng: Source of all choices.
+    """
+    projection, condition = question.projection, question.condition
+    for attempt in itertools.count():
+        draft = FAMILIES[question.family](roles, projection, condition, rng)
+        if draft.solutions[index] != question.solutions[index]:
+            return draft.solutions[index]
+        if attempt >= 3:
+            condition, projection = (
+                Filter(),
+                projection if condition.column else _projection(roles, question.family, rng),
+            )
+    raise AssertionError("unreachable: some projection differs")
 
 
 def _projection(roles: Roles, family: str, rng: random.Random) -> tuple[str, ...]:

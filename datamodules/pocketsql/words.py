@@ -68,7 +68,7 @@ using vacuum values view virtual when where window with within without question 
 _RESERVED = frozenset(_RESERVED_TEXT.split())
 
 PSEUDO_SHARE = 0.35
-TWO_WORD_SHARE = 0.15
+TWO_WORD_SHARE = 0.25
 
 
 def held_out_names() -> frozenset[str]:

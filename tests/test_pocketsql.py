@@ -96,21 +96,27 @@ def test_a_solution_to_another_problem_is_wrong(source, made):
 
 
 def test_rows_hold_nulls_ties_and_repeated_links(source):
-    path = source.folder / "databases" / "campus" / "campus.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        ages = [row[0] for row in connection.execute("SELECT age FROM students")]
-        links = connection.execute("SELECT student_id, course_id FROM enrollments").fetchall()
-        broken = connection.execute("PRAGMA foreign_key_check").fetchall()
-    assert len(set(ages)) < len(ages)
-    assert len(set(links)) < len(links)
-    assert not broken
-    nulls = 0
-    for database in sorted((source.folder / "databases").glob("*/*.sqlite")):
-        with closing(sqlite3.connect(database)) as connection:
-            for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-                rows = connection.execute(f"SELECT * FROM {table}").fetchall()
-                nulls += sum(cell is None for row in rows for cell in row)
-    assert nulls > 100
+    nulls = ties = repeated = 0
+    for split in SPLITS.values():
+        for schema in split.values():
+            path = source.folder / "databases" / schema.name / f"{schema.name}.sqlite"
+            with closing(sqlite3.connect(path)) as connection:
+                assert not connection.execute("PRAGMA foreign_key_check").fetchall()
+                for table in schema.tables:
+                    rows = connection.execute(f"SELECT * FROM {table.name}").fetchall()
+                    nulls += sum(cell is None for row in rows for cell in row)
+                    keys = [column.name for column in table.all("reference")]
+                    if keys:
+                        links = connection.execute(f"SELECT {', '.join(keys)} FROM {table.name}").fetchall()
+                        repeated += len(set(links)) < len(links)
+                    elif table.is_entity:
+                        number = table.all("number")[0].name
+                        values = connection.execute(f"SELECT {number} FROM {table.name}").fetchall()
+                        ties += len(set(values)) < len(values)
+    databases = sum(map(len, SPLITS.values()))
+    assert nulls > 3 * databases
+    assert ties > databases
+    assert repeated > databases / 2
 
 
 def test_copies_have_other_rows(source):
@@ -186,6 +192,15 @@ def test_a_demonstration_realises_the_approach_that_it_names():
         for line in demonstration.prompt.splitlines():
             if line.startswith("approach : "):
                 assert label_approach(demonstration.response) == line.removeprefix("approach : ")
+
+
+def test_slips_are_wrong_in_one_detail_and_as_frequent_as_asked():
+    clean, careless = PocketDemonstrations(slip_share=0.0), PocketDemonstrations(slip_share=0.35)
+    pairs = [(clean.demonstration(i, 4), careless.demonstration(i, 4)) for i in range(600)]
+    assert all(a.prompt == b.prompt for a, b in pairs)
+    slipped = [(a.response, b.response) for a, b in pairs if a.response != b.response]
+    assert 0.3 <= len(slipped) / len(pairs) <= 0.4
+    assert all(label_approach(right) == label_approach(wrong) for right, wrong in slipped)
 
 
 def test_nouns_are_plain_identifiers_for_sqlite_and_sqlglot():

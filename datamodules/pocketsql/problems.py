@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from datamodules.pocketsql.families import FAMILIES
 from datamodules.pocketsql.questions import Question, ask, families_for
 from datamodules.pocketsql.schema_text import PocketSchema, roles_of
 from elite_lightning.types import Problem
@@ -63,7 +64,8 @@ def _candidates(
     """Accepted questions for ever, one family after the other so that none is rare."""
     roles = {name: roles_of(schema) for name, schema in schemas.items()}
     names = list(schemas)
-    families = families_for(next(found[0] for found in roles.values() if found[0].other_category))
+    possible = {family for found in roles.values() for chosen in found for family in families_for(chosen)}
+    families = [family for family in FAMILIES if family in possible]
     while True:
         for family in families:
             accepted = None

@@ -84,7 +84,9 @@ def _schema_names(schema: object) -> set[str]:
 
 
 _HELD_OUT = held_out_names()
-NOUNS = tuple(sorted({noun for noun in _NOUNS if noun not in _RESERVED and noun not in _HELD_OUT}))
+# A schema may add an s to a name, so words that become a held-out name by it are left out too.
+_FORBIDDEN = _RESERVED | _HELD_OUT | {name.removesuffix("s") for name in _HELD_OUT}
+NOUNS = tuple(sorted({noun for noun in _NOUNS if noun not in _FORBIDDEN}))
 
 
 def pseudo_word(rng: random.Random) -> str:
@@ -92,7 +94,7 @@ def pseudo_word(rng: random.Random) -> str:
     while True:
         syllables = rng.choice((1, 2, 2, 2, 3))
         word = "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(syllables))
-        if 3 <= len(word) <= 9 and word not in _RESERVED and word not in _HELD_OUT:
+        if 3 <= len(word) <= 9 and word not in _FORBIDDEN:
             return word
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import lightning.pytorch as pl
+from lightning_utilities.core.rank_zero import rank_zero_warn
 
 from datamodules.loaders import EvalLoader, StepLoader, deal
 from datamodules.sources import DemonstrationSource, ProblemSource
@@ -115,6 +116,7 @@ class EliteDataModule(pl.LightningDataModule):
             UsageError: If replay needs an archive and nobody handed one over.
         """
         rank, world_size = self._place()
+        self._warn_of_idle_ranks(world_size)
         problems = ProblemStream(self.train_problems, self.seed) if self.problems_per_step else None
         replay = self._replay_stream()
 
@@ -137,6 +139,14 @@ class EliteDataModule(pl.LightningDataModule):
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:  # noqa: ARG002
         """Leave batches as they are: they hold text, and tensors are made on the device."""
         return batch
+
+    def _warn_of_idle_ranks(self, world_size: int) -> None:
+        chunks = -(-self.problems_per_step // self.problems_per_rollout)
+        if 0 < chunks < world_size:
+            rank_zero_warn(
+                f"data.problems_per_step={self.problems_per_step} makes {chunks} chunks for {world_size} ranks: some "
+                f"sample nothing; lower data.problems_per_rollout={self.problems_per_rollout}"
+            )
 
     def _evaluation(self, problems: Sequence[Problem]) -> EvalLoader:
         return EvalLoader(deal(problems, self.problems_per_evaluation_rollout, *self._place()))

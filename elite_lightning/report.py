@@ -75,7 +75,8 @@ def show(summary: Mapping[str, Any], folder: Path, console: Console | None = Non
         change = summary.get("change", {}).get(name)
         table.add_row(name, *cells, *([_cell(change[0], change[1:], "+")] if change else []))
     console.print(table)
-    console.print(coverage_line(summary.get("archive")), highlight=False)
+    console.print(coverage_line(summary.get("archive")), highlight=False, soft_wrap=True)
+    console.print(seconds_line(summary["seconds"]), highlight=False, soft_wrap=True)
     console.print(f"Run folder: {folder}", highlight=False, soft_wrap=True)
 
 
@@ -97,6 +98,17 @@ def coverage_line(archive: Mapping[str, Any] | None) -> str:
         f"Archive: {archive['elites']} elites, {archive['cells_per_problem']:.2f} cells a problem, "
         f"{archive['covered_problems']} of {archive['problems']} problems covered by {archive['attempts']} attempts"
     )
+
+
+def seconds_line(seconds: Mapping[str, float]) -> str:
+    """One sentence about where the time went.
+
+    Args:
+        seconds: Seconds by part of the run.
+    """
+    search = f"search {seconds['search']:.0f}, " if "search" in seconds else ""
+    parts = ", ".join(f"{name} {seconds[name]:.0f}" for name in ("rollout", "verify", "update"))
+    return f"Seconds: {search}train {seconds['train']:.0f} ({parts}), evaluate {seconds['evaluate']:.0f}"
 
 
 def _cell(mean: float | None, ends: Sequence[float] | None, sign: str = "") -> str:

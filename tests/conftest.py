@@ -111,7 +111,7 @@ def toy_config(tiny_policy, tmp_path):
 
 @pytest.fixture
 def cli(toy_config, monkeypatch, capsys):
-    """Runs a command in this process: `cli("fit", "--model.mu", "0")` gives exit code and stderr; stdout is `cli.out`."""
+    """Runs a command here: `cli("fit", "--model.mu", "0")` gives exit code and stderr; stdout is `cli.out`."""
     from elite_lightning.cli import main
 
     monkeypatch.setattr(sys, "argv", ["train.py"])

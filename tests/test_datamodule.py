@@ -114,6 +114,11 @@ def test_a_rank_without_evaluation_problems_has_an_empty_batch():
     assert [batch.chunk for batch in data.test_dataloader()] == [[]]
 
 
+def test_more_ranks_than_chunks_are_worth_a_warning():
+    with pytest.warns(UserWarning, match="problems_per_rollout=8"):
+        data_module(0, 3, problems_per_step=16, problems_per_rollout=8).train_dataloader()
+
+
 def test_replay_without_an_archive_is_refused():
     with pytest.raises(UsageError, match="search"):
         EliteDataModule(LetterSource()).train_dataloader()

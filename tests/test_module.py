@@ -18,7 +18,9 @@ from elite_lightning.module import EliteModule
 from elite_lightning.objectives import Grpo
 from elite_lightning.optim import OptimizerSettings, build_optimizer, lr_factor
 from elite_lightning.policy_module import VerificationSettings
-from elite_lightning.types import Completion, FinishReason, Problem, Sampling, Verdict
+from elite_lightning.rollouts import Group
+from elite_lightning.terms import GroupTensors, policy_count, policy_term
+from elite_lightning.types import Completion, FinishReason, Judgement, Problem, Reason, Sampling, Verdict
 
 IN_PROCESS = VerificationSettings(workers=0)
 GROUP = 4
@@ -204,6 +206,19 @@ def test_what_the_verifier_cannot_judge_leaves_the_step(tiny_policy):
     assert min(Counter(prompt for prompt, _ in judged).values()) >= 2
     reference_loss(policy, module, judged, 0.0, replayed=1).backward()
     assert_equal(gradient, policy)
+
+
+def test_a_penalty_scores_every_judged_response_and_no_other(tiny_policy):
+    """Without a penalty, responses without advantage need no pass; what was not judged never does."""
+    completion = Completion((5, 0), (-1.0, -1.0), FinishReason.STOP, "a")
+    verdicts = [Verdict(True, 1.0), Verdict(False, 0.0, Reason.VERIFIER_FAILURE), Verdict(True, 1.0)]
+    judgements = tuple(Judgement("a", verdict) for verdict in verdicts)
+    group = Group(0, letter_problems("train", 1)[0], (7,), (completion,) * 3, judgements)
+    advantages, two = torch.zeros(1, 3), torch.tensor(2.0)
+    penalised = policy_term(Grpo(kl_coefficient=1.0), [group], advantages, two, 1.0, reference=lambda batch: None)
+    assert len(penalised.rows) == 2
+    assert len(policy_term(Grpo(), [group], advantages, two, 1.0).rows) == 0
+    assert policy_count(Grpo(), GroupTensors([group])) == 2
 
 
 def test_a_strictly_on_policy_step_has_ratio_1(tiny_policy):

@@ -11,7 +11,7 @@ from elite_lightning.logprobs import response_logprobs
 from elite_lightning.terms import replay_term
 from elite_lightning.update import Passes, accumulate_gradients
 
-ROWS = [TokenRow((1, 5, 6), tuple(range(7, 7 + n)) + (0,)) for n in (1, 4, 2)]
+ROWS = [TokenRow((1, 5, 6), (*range(7, 7 + n), 0)) for n in (1, 4, 2)]
 
 
 class Counting:

@@ -4,6 +4,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+
 from elite_lightning.domains.sql.prompts import ForeignKey, Schema, TableSchema, compact_prompt, schema_of
 
 

@@ -8,6 +8,7 @@ budget, while both terms are divided by counts over the whole step and all ranks
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -152,11 +153,11 @@ class EliteModule(PolicyModule):
         updating = time.perf_counter()
         terms = self._terms(tensors, advantages, batch.replay)
         results = accumulate_gradients(terms, self.micro_batch_tokens, self._passes())
-        gradient_norm = self._step_optimizer()
+        stepped = self._step_optimizer()
         finished = time.perf_counter()
         seconds |= {"update": finished - updating, "train": finished - started}
         seconds |= {f"update_{name}": result.seconds for name, result in results.items()}
-        means = {**update_metrics(results, gradient_norm), **seconds_metrics(seconds)}
+        means = {**update_metrics(results, stepped), **seconds_metrics(seconds)}
         if self.mu < 1:
             means |= rollout_metrics(tensors, advantages)
         self._log_step(means, {name: result.loss for name, result in results.items()}, seconds)
@@ -202,8 +203,8 @@ class EliteModule(PolicyModule):
             device=self.device,
         )
 
-    def _step_optimizer(self) -> float:
-        """Clip, step, schedule; returns the gradient's L2 norm before clipping.
+    def _step_optimizer(self) -> dict[str, float]:
+        """Clip, step, schedule; returns the gradient's L2 norm before clipping, and the learning rate of this step.
 
         Raises:
             FloatingPointError: If the gradient is not finite; nothing has been changed then.
@@ -211,22 +212,22 @@ class EliteModule(PolicyModule):
         optimizer: Any = self.optimizers()
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
         norm = float(torch.nn.utils.get_total_norm(gradients))
-        if not torch.isfinite(torch.tensor(norm)):
+        if not math.isfinite(norm):
             raise FloatingPointError(f"the gradient's norm is {norm} at step {self.trainer.global_step}")
         if self.optimizer_settings.gradient_clip_norm > 0:
             self.clip_gradients(optimizer, self.optimizer_settings.gradient_clip_norm, "norm")
+        learning_rate = optimizer.param_groups[0]["lr"]
         optimizer.step()
         optimizer.zero_grad()
         self.lr_schedulers().step()  # type: ignore[union-attr, call-arg]
-        return norm
+        return {"gradient_norm": norm, "learning_rate": learning_rate}
 
     def _log_step(self, means: dict[str, MeanParts], losses: dict[str, Tensor], seconds: dict[str, float]) -> None:
-        learning_rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
         averaged, total = over_ranks(means, losses, lambda table: self._reduce(table, "sum"))
         loss = (1.0 - self.mu) * total.get("policy", 0.0) + self.mu * total.get("replay", 0.0)
-        named = {f"loss_{name}": value for name, value in total.items()} | {"learning_rate": learning_rate} | averaged
-        self.log("train/loss", loss, batch_size=1, prog_bar=True)
-        self.log_dict({f"train/{name}": value for name, value in named.items()}, batch_size=1)
+        named = {"loss": loss} | {f"loss_{name}": value for name, value in total.items()} | averaged
+        for name, value in named.items():
+            self.log(f"train/{name}", value, batch_size=1, prog_bar=name in ("loss", "reward"))
         for name in self.seconds.keys() & seconds.keys():
             self.seconds[name] += seconds[name]
         self.trained_steps = self.trainer.global_step

@@ -35,15 +35,15 @@ def rollout_metrics(tensors: GroupTensors, advantages: Tensor) -> dict[str, Mean
     }
 
 
-def update_metrics(results: Mapping[str, TermResult], gradient_norm: float) -> dict[str, MeanParts]:
+def update_metrics(results: Mapping[str, TermResult], stepped: Mapping[str, float]) -> dict[str, MeanParts]:
     """Metrics of the update on this rank, except the losses, which are totals.
 
     Args:
         results: Term to what became of it.
-        gradient_norm: L2 norm before clipping, the same on every rank.
+        stepped: What the optimizer's step reports, the same on every rank.
     """
     merged = {name: parts for result in results.values() for name, parts in result.metrics.items()}
-    return {**merged, "gradient_norm": _mean(torch.tensor([gradient_norm]))}
+    return merged | {name: _mean(torch.tensor([value])) for name, value in stepped.items()}
 
 
 def seconds_metrics(seconds: Mapping[str, float]) -> dict[str, MeanParts]:

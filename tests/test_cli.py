@@ -9,7 +9,7 @@ import shutil
 import pytest
 import torch
 import yaml
-from conftest import byte_tokenizer, run_process, tiny_model
+from conftest import ROOT, byte_tokenizer, run_process, tiny_model
 from test_resume import parameters, training_rows
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -259,6 +259,11 @@ def test_the_help_of_a_command_explains_its_options():
     assert re.search(r"Share of the replay term", out)
 
 
-def test_metrics_are_finite(cli, run):
-    assert cli("fit")[0] == 0
-    assert all(math.isfinite(value) for row in training_rows(run) for value in row.values())
+def test_every_logged_metric_is_finite_and_explained(cli, run):
+    options = ("--model.objective", "elite_lightning.objectives.Grpo", "--model.objective.kl_coefficient", "0.01")
+    assert cli("fit", *options) == (0, "")
+    rows = read(run / "metrics.jsonl")
+    assert all(math.isfinite(value) for row in rows for value in row.values())
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    names = {re.sub(r"^test/|\d+", lambda m: "k" if m[0].isdigit() else "", name) for row in rows for name in row}
+    assert {name for name in names - {"step"} if f"`{name}`" not in page} == set()

@@ -306,6 +306,13 @@ def test_the_schedule_warms_up_and_ends_where_it_says():
     assert [lr_factor(OptimizerSettings(), -1)(i) for i in (0, 1000)] == [1.0, 1.0]
 
 
+def test_the_logged_learning_rate_is_the_one_of_the_step(tiny_policy):
+    for steps, expected in ((1, 0.25e-3), (3, 0.75e-3)):
+        module = module_of(tiny_policy, mu=1.0, optimizer=OptimizerSettings(lr=1e-3, warmup_steps=3))
+        _, logged, _ = step_once(module, steps=steps, problems_per_step=0)
+        assert logged["train/learning_rate"] == pytest.approx(expected)
+
+
 def test_weight_decay_is_for_matrices_only(tiny_policy):
     model = AutoModelForCausalLM.from_pretrained(tiny_policy)
     optimizer, _ = build_optimizer(model, OptimizerSettings(weight_decay=0.1), max_steps=1)

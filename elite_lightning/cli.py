@@ -185,6 +185,9 @@ class EliteCLI(LightningCLI):
     def _run_subcommand(self, subcommand: str) -> None:
         try:
             super()._run_subcommand(subcommand)
+        except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
+            self._say("Stopped. The same command goes on from where this one got to.")
+            raise
         finally:
             self.model.close()
 

@@ -227,7 +227,7 @@ class EliteModule(PolicyModule):
         loss = (1.0 - self.mu) * total.get("policy", 0.0) + self.mu * total.get("replay", 0.0)
         named = {"loss": loss} | {f"loss_{name}": value for name, value in total.items()} | averaged
         for name, value in named.items():
-            self.log(f"train/{name}", value, batch_size=1, prog_bar=name in ("loss", "reward"))
+            self.log(f"train/{name}", value, batch_size=1, prog_bar=name == ("reward" if self.mu < 1 else "loss"))
         for name in self.seconds.keys() & seconds.keys():
             self.seconds[name] += seconds[name]
         self.trained_steps = self.trainer.global_step

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shutil
+import sys
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ import yaml
 from conftest import ROOT, byte_tokenizer, run_process, tiny_model
 from test_resume import parameters, training_rows
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from elite_lightning.run_folder import flatten
 
 SUPERVISED = (
     "--model.mu",
@@ -249,6 +252,18 @@ def test_checkpoints_hold_plain_types_only(cli, run):
     assert cli("fit")[0] == 0
     for path in (run / "checkpoints").glob("*.ckpt"):
         assert torch.load(path, weights_only=True)["global_step"] == 8
+
+
+@pytest.mark.parametrize("config", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_shipped_configuration_is_understood(config, monkeypatch, capsys):
+    from elite_lightning.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    with pytest.raises(SystemExit) as ended:
+        main(["fit", "--config", str(config), "--print_config"])
+    assert ended.value.code == 0
+    written, understood = yaml.safe_load(config.read_text()), yaml.safe_load(capsys.readouterr().out)
+    assert flatten(written).items() <= flatten(understood).items()
 
 
 def test_the_help_of_a_command_explains_its_options():

@@ -11,15 +11,18 @@ from test_resume import training_rows
 TWO_RANKS = ("--trainer.devices", "2", "--trainer.strategy", "ddp")
 # So few tokens a pass that the ranks need different numbers of passes.
 CUT_SMALL = ("--model.micro_batch_tokens", "40")
-RECORDING = ("--trainer.callbacks", '[{"class_path": "probes.RecordGradients"}]')
+PROBES = '[{"class_path": "probes.RecordGradients"}, {"class_path": "probes.KillAt"}]'
+RECORDING = ("--trainer.callbacks", PROBES)
 
 
 @pytest.fixture
 def two_ranks(toy_config, tmp_path):
-    """Run folder and gradients of a whole fit on two processes."""
+    """Run folder and gradients of a whole fit on two processes that were killed once and started again."""
     run, gradients = tmp_path / "two", tmp_path / "gradients-two"
     gradients.mkdir()
     arguments = ("fit", "--config", toy_config, "--run_dir", run, *TWO_RANKS, *RECORDING, *CUT_SMALL)
+    code, _, _ = run_process(*arguments, timeout_s=180, TOY_GRADIENTS=str(gradients), TOY_KILL_AT="6")
+    assert code == -9
     code, _, err = run_process(*arguments, timeout_s=180, TOY_GRADIENTS=str(gradients))
     assert code == 0, err
     return run, gradients

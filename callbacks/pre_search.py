@@ -51,7 +51,7 @@ class PreSearch(pl.Callback):
         )
         if on_first_rank(lambda: not (folder.archive.is_file() and manifest_path(folder.archive).is_file())):
             self._search(trainer, pl_module, folder)
-        data.use_archive(EliteArchive.load(folder.archive, fingerprints))
+        on_every_rank(lambda: data.use_archive(EliteArchive.load(folder.archive, fingerprints)))
 
     def _search(self, trainer: pl.Trainer, pl_module: Any, folder: RunFolder) -> None:
         """Every rank searches its share; the first one merges, freezes and saves."""

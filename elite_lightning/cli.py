@@ -24,6 +24,7 @@ from rich.console import Console
 
 from callbacks import PassAtKEvaluation, PreSearch
 from datamodules.elite import EliteDataModule
+from elite_lightning.distributed import RemoteError
 from elite_lightning.errors import UsageError
 from elite_lightning.loggers import JsonlLogger
 from elite_lightning.module import EliteModule
@@ -285,6 +286,8 @@ def main(args: Sequence[str] | None = None) -> int:
     be_quiet()
     try:
         EliteCLI(args)
+    except RemoteError:
+        return 2
     except (UsageError, ArgumentError, MisconfigurationException) as error:
         rank = rank_zero_only.rank  # type: ignore[attr-defined]
         where = f" on rank {rank}" if rank else ""

@@ -12,6 +12,10 @@ from elite_lightning.errors import UsageError
 T = TypeVar("T")
 
 
+class RemoteError(UsageError):
+    """A user's error that another rank found, and reports."""
+
+
 def ranks() -> int:
     """Number of processes of this run."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -35,7 +39,7 @@ def on_first_rank(work: Callable[[], T]) -> T:
         work: Called on the first rank only; its result is pickled.
 
     Raises:
-        UsageError: On every rank, if `work` raised one.
+        RemoteError: On the other ranks, if `work` raised a `UsageError`.
         RuntimeError: On the other ranks, if `work` raised anything else.
     """
     if ranks() == 1:
@@ -56,14 +60,14 @@ def on_first_rank(work: Callable[[], T]) -> T:
 
 
 def on_every_rank(work: Callable[[], T]) -> T:
-    """Run something on every rank; if it fails on any, it fails on all.
+    """Run something on every rank; if it fails on any, it fails on all, and the first one to fail tells why.
 
     Args:
         work: Called on every rank; must not wait for other ranks.
 
     Raises:
-        UsageError: If some rank raised one.
-        RuntimeError: If some other rank raised anything else.
+        RemoteError: If another rank is the first to fail, by a `UsageError`.
+        RuntimeError: If another rank is the first to fail, by anything else.
     """
     if ranks() == 1:
         return work()
@@ -75,13 +79,14 @@ def on_every_rank(work: Callable[[], T]) -> T:
         raised = error
     failures: list[Any] = [None] * ranks()
     dist.all_gather_object(failures, None if raised is None else (isinstance(raised, UsageError), f"{raised}"))
-    if raised is not None:
+    first = next((rank for rank, failure in enumerate(failures) if failure is not None), None)
+    if first is not None and first == dist.get_rank() and raised is not None:
         raise raised
-    _raise_if_failed(next((failure for failure in failures if failure is not None), None))
+    _raise_if_failed(None if first is None else failures[first])
     return result  # type: ignore[no-any-return]
 
 
 def _raise_if_failed(failure: tuple[bool, str] | None) -> None:
     if failure is not None:
         usage, message = failure
-        raise UsageError(message) if usage else RuntimeError(f"another rank failed: {message}")
+        raise RemoteError(message) if usage else RuntimeError(f"another rank failed: {message}")

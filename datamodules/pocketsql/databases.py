@@ -1,6 +1,8 @@
 """Seeded rows for PocketSQL's databases: one SQLite file a copy, in the layout of Spider's test suite.
 
-Rows hold NULLs, ties and repeated links, so that a query that ignores them gives other rows on some copy.
+Rows hold NULLs, ties and repeated links, so that a query that ignores them gives other rows on some copy. Which of the
+usual queries they trip cannot be told from the schema: `NOT IN` fails where a foreign key is NULL, `LIMIT 1` where the
+largest number is tied. On such databases a policy is right only if it still knows another way.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from datamodules.pocketsql.schema_text import Column, PocketSchema, Table
 
 COPIES = 3  # the problem's own database and two differently seeded ones
 NULL_SHARE = 0.05
-TIE_SHARE = 0.15
+TIE_SHARE = 0.3
+NULLABLE_KEY_SHARE = 0.5  # of the foreign keys; decided by database and column, alike on all copies
+NULL_KEY_SHARE = 0.08  # of the rows under a nullable foreign key
 LINKED_SHARE = 0.75  # of an entity's rows, so that some have no links
 
 _FIRST_TEXT = """
@@ -52,7 +56,7 @@ def fill(connection: sqlite3.Connection, schema: PocketSchema, rng: random.Rando
     sizes: dict[str, int] = {}
     for table in sorted(schema.tables, key=lambda table: len(table.all("reference"))):
         connection.execute(_create(table, schema))
-        rows = _link_rows(table, sizes, rng) if table.all("reference") else _entity_rows(table, rng)
+        rows = _link_rows(table, schema.name, sizes, rng) if table.all("reference") else _entity_rows(table, rng)
         sizes[table.name] = len(rows)
         marks = ", ".join("?" * len(table.columns))
         connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", rows)
@@ -73,28 +77,38 @@ def _entity_rows(table: Table, rng: random.Random) -> list[tuple[object, ...]]:
     return _columnwise(table, rng.randint(14, 20), {}, rng)
 
 
-def _link_rows(table: Table, sizes: dict[str, int], rng: random.Random) -> list[tuple[object, ...]]:
-    linked = {
-        column.name: rng.sample(range(1, sizes[column.references] + 1), int(sizes[column.references] * LINKED_SHARE))
-        for column in table.all("reference")
-    }
-    return _columnwise(table, rng.randint(34, 46), linked, rng)
+def _link_rows(table: Table, database: str, sizes: dict[str, int], rng: random.Random) -> list[tuple[object, ...]]:
+    count = rng.randint(34, 46)
+    linked = {}
+    for column in table.all("reference"):
+        rows = sizes[column.references]
+        used = rng.sample(range(1, rows + 1), int(rows * LINKED_SHARE))
+        share = NULL_KEY_SHARE if is_nullable(database, column) else 0.0
+        linked[column.name] = _with_nulls([rng.choice(used) for _ in range(count)], rng, share)
+    return _columnwise(table, count, linked, rng)
 
 
-def _columnwise(table: Table, count: int, linked: dict[str, list[int]], rng: random.Random) -> list[tuple[object, ...]]:
+def is_nullable(database: str, column: Column) -> bool:
+    """Whether a foreign key is NULL in some rows."""
+    return random.Random(f"pocketsql-nullable:{database}:{column.name}").random() < NULLABLE_KEY_SHARE
+
+
+def _columnwise(
+    table: Table, count: int, linked: dict[str, list[object]], rng: random.Random
+) -> list[tuple[object, ...]]:
     names = _names(count, rng)
     return list(zip(*(_cells(column, count, names, linked, rng) for column in table.columns), strict=True))
 
 
 def _cells(
-    column: Column, count: int, names: list[str], linked: dict[str, list[int]], rng: random.Random
+    column: Column, count: int, names: list[str], linked: dict[str, list[object]], rng: random.Random
 ) -> Iterable[object]:
     if column.kind == "key":
         return range(1, count + 1)
     if column.kind == "name":
         return names
     if column.kind == "reference":
-        return [rng.choice(linked[column.name]) for _ in range(count)]
+        return linked[column.name]
     if column.kind == "category":
         return _with_nulls([rng.choice(column.values) for _ in range(count)], rng)
     return _with_nulls(_numbers(count, rng), rng)
@@ -115,5 +129,7 @@ def _numbers(count: int, rng: random.Random) -> list[int]:
     return values
 
 
-def _with_nulls(values: list[object] | list[int] | list[str], rng: random.Random) -> list[object]:
-    return [None if rng.random() < NULL_SHARE else value for value in values]
+def _with_nulls(
+    values: list[object] | list[int] | list[str], rng: random.Random, share: float = NULL_SHARE
+) -> list[object]:
+    return [None if rng.random() < share else value for value in values]

@@ -2,8 +2,8 @@
 
     python benchmarks/quickstart_arms.py --seeds 0 1 2 --parallel 2
 
-Runs that are finished are not run again. Every figure is a mean over test problems and seeds; intervals are 95 %
-bootstrap intervals over problems of the means over seeds; `seeds` is the standard deviation between seeds.
+Runs that are finished are not run again; each seed has a search of its own. Every figure is a mean over test problems
+and seeds; intervals are 95 % bootstrap intervals over problems of the means over seeds; `seeds` is the standard deviation between seeds.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ def folder(root: Path, arm: str, seed: int) -> Path:
 
 def run(root: Path, arm: str, seed: int, options: list[str]) -> None:
     target = folder(root, arm, seed)
-    if (target / "summary.json").is_file():
-        return
     command = [sys.executable, "train.py", "fit", "--config", ARMS[arm], "--run_dir", str(target)]
     target.mkdir(parents=True, exist_ok=True)
-    with (target / "log.txt").open("w") as log:
+    with (target / "log.txt").open("a") as log:
         subprocess.run(
             [*command, "--seed_everything", str(seed), *options], stdout=log, stderr=subprocess.STDOUT, check=True
         )
@@ -45,10 +43,15 @@ def run(root: Path, arm: str, seed: int, options: list[str]) -> None:
 def figures(root: Path, arm: str, seeds: list[int], step: int | None) -> dict[str, np.ndarray]:
     """Metric to `[seeds, problems]`; `step` None is the trained policy."""
     rows = []
+    ids = set()
     for seed in seeds:
         run_folder = folder(root, arm, seed)
         last = json.loads((run_folder / "summary.json").read_text())["steps"]
-        rows.append(per_problem(read_counts(run_folder / "eval" / f"step={last if step is None else step}.jsonl"), KS))
+        counts = read_counts(run_folder / "eval" / f"step={last if step is None else step}.jsonl")
+        ids.add(tuple(counts))
+        rows.append(per_problem(counts, KS))
+    if len(ids) != 1:
+        raise ValueError(f"the runs of {arm} in {root} were evaluated on different problems; run them again elsewhere")
     return {name: np.stack([row[name] for row in rows]) for name in NAMES}
 
 

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import lightning.pytorch as pl
@@ -41,19 +42,24 @@ class PreSearch(pl.Callback):
         """Search unless the run has its archive; hand it to the DataModule, which makes its loaders next."""
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         folder = RunFolder(trainer.default_root_dir)
+        settings = self._settings_of(pl_module)
         fingerprints = search_fingerprints(
             self.search_class.method,
-            self.settings,
+            settings,
             pl_module.domain,
             pl_module.codec,
             list(data.train_problems.values()),
             pl_module.base_fingerprint,
         )
         if on_first_rank(lambda: not (folder.archive.is_file() and manifest_path(folder.archive).is_file())):
-            self._search(trainer, pl_module, folder)
+            self._search(trainer, pl_module, folder, settings)
         on_every_rank(lambda: data.use_archive(EliteArchive.load(folder.archive, fingerprints)))
 
-    def _search(self, trainer: pl.Trainer, pl_module: Any, folder: RunFolder) -> None:
+    def _settings_of(self, pl_module: Any) -> SearchSettings:
+        """The settings with the run's seed, unless they have one of their own."""
+        return self.settings if self.settings.seed is not None else replace(self.settings, seed=pl_module.seed)
+
+    def _search(self, trainer: pl.Trainer, pl_module: Any, folder: RunFolder, settings: SearchSettings) -> None:
         """Every rank searches its share; the first one merges, freezes and saves."""
         started = time.perf_counter()
         shown = trainer.is_global_zero and trainer.progress_bar_callback is not None
@@ -66,7 +72,7 @@ class PreSearch(pl.Callback):
                 problems=list(trainer.datamodule.train_problems.values()),  # type: ignore[attr-defined]
                 folder=folder.path,
                 base_model=pl_module.base_fingerprint,
-                settings=self.settings,
+                settings=settings,
                 rank=trainer.global_rank,
                 world_size=trainer.world_size,
                 on_progress=show,

@@ -17,6 +17,7 @@ from datamodules.loaders import EvalLoader, StepLoader, deal
 from datamodules.sources import DemonstrationSource, ProblemSource
 from elite_lightning.errors import UsageError
 from elite_lightning.sampler import BalancedSampler
+from elite_lightning.seeds import derive_seed
 from elite_lightning.types import Domain, Elite, Problem
 from elite_lightning.work import ReplayItem, StepBatch
 
@@ -161,7 +162,8 @@ class EliteDataModule(pl.LightningDataModule):
                 "replay has nothing to draw from: configure `search` (or `data.demonstrations`), "
                 "or set both data.replay_per_step and model.mu to 0"
             )
-        return EliteStream(self._archive, self.train_problems, self.domain, self.seed)
+        # A seed of its own: with the problems' one, a step would replay just the problems that it samples.
+        return EliteStream(self._archive, self.train_problems, self.domain, derive_seed(self.seed, "replay"))
 
     def _place(self) -> tuple[int, int]:
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)

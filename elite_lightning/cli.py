@@ -29,7 +29,7 @@ from elite_lightning.errors import UsageError
 from elite_lightning.loggers import JsonlLogger
 from elite_lightning.module import EliteModule
 from elite_lightning.process import be_quiet, set_threads
-from elite_lightning.report import coverage_line, show, summarise
+from elite_lightning.report import coverage_line, draw, show, summarise
 from elite_lightning.run_folder import RunFolder, load_yaml
 from elite_lightning.trainer import AtomicCheckpointIO, EliteTrainer
 
@@ -212,6 +212,8 @@ class EliteCLI(LightningCLI):
             self._measure(step=model.trained_steps)
         if self.trainer.is_global_zero:
             model.export(self.folder.model)
+            if has_tests:
+                draw(self.folder, model.trained_steps)
             self._show(summarise(self.folder, model.trained_steps, evaluation.ks, model.seconds))
 
     def search(self, model: EliteModule, datamodule: EliteDataModule, **_: Any) -> None:

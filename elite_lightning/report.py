@@ -14,6 +14,7 @@ from rich.table import Table
 
 from elite_lightning.evaluation import figures_of, per_problem, read_counts
 from elite_lightning.metrics import paired_bootstrap_difference
+from elite_lightning.picture import draw_over_k
 from elite_lightning.run_folder import RunFolder, write_atomically
 
 
@@ -43,6 +44,18 @@ def summarise(folder: RunFolder, steps: int, ks: Sequence[int], seconds: Mapping
     summary |= {"steps": steps, "seconds": dict(seconds)}
     write_atomically(folder.summary, json.dumps(summary, indent=2) + "\n")
     return summary
+
+
+def draw(folder: RunFolder, steps: int) -> None:
+    """Draw base and trained policy over k into the run folder, those of them that were measured.
+
+    Args:
+        folder: The run.
+        steps: Optimizer steps of the trained policy.
+    """
+    arms = {"base": folder.samples("test", 0), "trained": folder.samples("test", steps)}
+    counts = {arm: read_counts(path) for arm, path in arms.items() if path.is_file()}
+    draw_over_k(counts, folder.picture, f"{folder.path.name}: test problems, 95 % intervals")
 
 
 def _changes(base: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, list[float]]:

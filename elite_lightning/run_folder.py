@@ -72,6 +72,11 @@ class RunFolder:
         return self.path / "summary.json"
 
     @property
+    def picture(self) -> Path:
+        """Pass@k and strategies over k."""
+        return self.path / "over_k.png"
+
+    @property
     def model(self) -> Path:
         """The trained policy and its tokenizer, for `from_pretrained`."""
         return self.path / "model"

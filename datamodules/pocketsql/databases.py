@@ -19,7 +19,6 @@ from datamodules.pocketsql.schema_text import Column, PocketSchema, Table
 COPIES = 3  # the problem's own database and two differently seeded ones
 NULL_SHARE = 0.05
 TIE_SHARE = 0.3
-NULLABLE_KEY_SHARE = 0.5  # of the foreign keys; decided by database and column, alike on all copies
 NULL_KEY_SHARE = 0.08  # of the rows under a nullable foreign key
 LINKED_SHARE = 0.75  # of an entity's rows, so that some have no links
 
@@ -33,13 +32,27 @@ abel bond cole dunn east ford gray hall
 _LAST = _LAST_TEXT.split()
 
 
-def write_databases(schema: PocketSchema, folder: Path, seed: int) -> None:
+def nullable_keys(schemas: Iterable[PocketSchema]) -> frozenset[tuple[str, str]]:
+    """Every second foreign key of a split as (database, column): these are NULL in some rows of every copy.
+
+    Half of them, split by split, so that no split has another share of databases on which `NOT IN` fails.
+    """
+    keys = [
+        (schema.name, column.name) for schema in schemas for table in schema.tables for column in table.all("reference")
+    ]
+    return frozenset(keys[1::2])
+
+
+def write_databases(
+    schema: PocketSchema, folder: Path, seed: int, nullable: frozenset[tuple[str, str]] = frozenset()
+) -> None:
     """Write `<folder>/<name>/<name>.sqlite` and its copies `<name>_v1.sqlite`, `<name>_v2.sqlite`.
 
     Args:
         schema: What to fill.
         folder: Holds one folder a database.
         seed: Of all rows; the same seed gives the same rows.
+        nullable: Foreign keys that are NULL in some rows.
     """
     target = folder / schema.name
     target.mkdir(parents=True, exist_ok=True)
@@ -48,15 +61,21 @@ def write_databases(schema: PocketSchema, folder: Path, seed: int) -> None:
         path = target / f"{schema.name}{suffix}.sqlite"
         path.unlink(missing_ok=True)
         with closing(sqlite3.connect(path)) as connection, connection:
-            fill(connection, schema, random.Random(f"pocketsql:{seed}:{schema.name}:{copy}"))
+            fill(connection, schema, random.Random(f"pocketsql:{seed}:{schema.name}:{copy}"), nullable)
 
 
-def fill(connection: sqlite3.Connection, schema: PocketSchema, rng: random.Random) -> None:
+def fill(
+    connection: sqlite3.Connection, schema: PocketSchema, rng: random.Random, nullable: frozenset[tuple[str, str]]
+) -> None:
     """Create a schema's tables and their rows."""
     sizes: dict[str, int] = {}
     for table in sorted(schema.tables, key=lambda table: len(table.all("reference"))):
         connection.execute(_create(table, schema))
-        rows = _link_rows(table, schema.name, sizes, rng) if table.all("reference") else _entity_rows(table, rng)
+        rows = (
+            _link_rows(table, {key for name, key in nullable if name == schema.name}, sizes, rng)
+            if table.all("reference")
+            else _entity_rows(table, rng)
+        )
         sizes[table.name] = len(rows)
         marks = ", ".join("?" * len(table.columns))
         connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", rows)
@@ -77,20 +96,15 @@ def _entity_rows(table: Table, rng: random.Random) -> list[tuple[object, ...]]:
     return _columnwise(table, rng.randint(14, 20), {}, rng)
 
 
-def _link_rows(table: Table, database: str, sizes: dict[str, int], rng: random.Random) -> list[tuple[object, ...]]:
+def _link_rows(table: Table, nullable: set[str], sizes: dict[str, int], rng: random.Random) -> list[tuple[object, ...]]:
     count = rng.randint(34, 46)
     linked = {}
     for column in table.all("reference"):
         rows = sizes[column.references]
         used = rng.sample(range(1, rows + 1), int(rows * LINKED_SHARE))
-        share = NULL_KEY_SHARE if is_nullable(database, column) else 0.0
+        share = NULL_KEY_SHARE if column.name in nullable else 0.0
         linked[column.name] = _with_nulls([rng.choice(used) for _ in range(count)], rng, share)
     return _columnwise(table, count, linked, rng)
-
-
-def is_nullable(database: str, column: Column) -> bool:
-    """Whether a foreign key is NULL in some rows."""
-    return random.Random(f"pocketsql-nullable:{database}:{column.name}").random() < NULLABLE_KEY_SHARE
 
 
 def _columnwise(

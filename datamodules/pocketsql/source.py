@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from datamodules.pocketsql.databases import write_databases
+from datamodules.pocketsql.databases import nullable_keys, write_databases
 from datamodules.pocketsql.problems import PocketProblem, make_problems
 from datamodules.pocketsql.schemas import SPLITS
 from datamodules.sources import ProblemSource, read_problems
@@ -95,8 +95,9 @@ def _generator_hash() -> str:
 def _write(folder: Path, seed: int) -> None:
     databases = folder / "databases"
     for split, schemas in SPLITS.items():
+        nullable = nullable_keys(schemas.values())
         for schema in schemas.values():
-            write_databases(schema, databases, seed)
+            write_databases(schema, databases, seed, nullable)
         problems = make_problems(split, schemas, databases, COUNTS[split], seed)
         (folder / f"{split}.jsonl").write_text("".join(_line(made) for made in problems), encoding="utf-8")
 

@@ -36,7 +36,7 @@ class MapElitesSearch(ArchiveSearch):
         progress = state.progress[problem.id]
         if not elites and progress.turns % self.settings.plain_every == 0:
             return Request(problem)
-        rng = random.Random(derive_seed(self.settings.seed, "target", problem.id, round_))
+        rng = random.Random(derive_seed(self.settings.seed or 0, "target", problem.id, round_))
         covered = covered_approaches(elite.cell for elite in elites)
         target = choose_target(self.domain.approaches, covered, progress, state.rates, self.settings, rng)
         shows_parent = rng.random() < self.settings.parent_probability

@@ -93,7 +93,7 @@ class RoundRunner:
 
     def _generate(self, round_: int, index: int, requests: Sequence[Request], samples: int) -> _Batch:
         prompts = [self._codec.encode_prompt(self._prompt(request)) for request in requests]
-        seed = derive_seed(self._settings.seed, "generate", self._rank, round_, index)
+        seed = derive_seed(self._settings.seed or 0, "generate", self._rank, round_, index)
         groups = self._engine.generate(prompts, samples, self._settings.sampling, seed)
         candidates = [
             _Candidate(request, _storable(completion.text), completion.finish_reason is FinishReason.STOP)

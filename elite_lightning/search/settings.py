@@ -34,7 +34,7 @@ class SearchSettings:
         min_success_rate: An uncovered approach with a smaller estimated chance per attempt comes after the covered
             ones. Only with `use_success_rates`; 0 means never.
         sampling: How tokens are drawn.
-        seed: Decides samples, ties and parents.
+        seed: Decides samples, ties and parents. Null takes the seed of the run, `seed_everything`, and 0 without one.
 
     Raises:
         UsageError: If a value is out of range.
@@ -50,7 +50,7 @@ class SearchSettings:
     use_success_rates: bool = True
     min_success_rate: float = 0.02
     sampling: Sampling = field(default_factory=Sampling)
-    seed: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         """Check ranges."""

@@ -3,7 +3,8 @@
     python benchmarks/quickstart_arms.py --seeds 0 1 2 --parallel 2
 
 Runs that are finished are not run again; each seed has a search of its own. Every figure is a mean over test problems
-and seeds; intervals are 95 % bootstrap intervals over problems of the means over seeds; `seeds` is the standard deviation between seeds.
+and seeds; intervals are 95 % bootstrap intervals over problems of the means over seeds; `seeds` is the
+standard deviation between seeds.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def figures(root: Path, arm: str, seeds: list[int], step: int | None) -> dict[st
 
 
 def cell(table: np.ndarray) -> str:
+    # A problem of which the verifier could not judge every sample has no figure.
+    table = table[:, ~np.isnan(table).any(axis=0)]
     means = table.mean(axis=1)
     low, high = bootstrap_interval(table.mean(axis=0))
     spread = means.std(ddof=1) if len(means) > 1 else float("nan")

@@ -98,5 +98,8 @@ class PassAtKEvaluation(pl.Callback):
             write_samples(path, [record for part in gathered or [] for record in part])
             return {name: figure.mean for name, figure in figures_of(read_counts(path), ks).items()}
 
-        for name, value in on_first_rank(write).items():
-            pl_module.log(f"{stage}/{name}", value, sync_dist=True)
+        figures = {f"{stage}/{name}": value for name, value in on_first_rank(write).items()}
+        pl_module.log_dict(figures, sync_dist=True, logger=False)
+        # By hand, because outside of fit Lightning logs at step 0, whatever checkpoint was measured.
+        for logger in trainer.loggers:
+            logger.log_metrics(figures, step=pl_module.trained_steps)

@@ -244,7 +244,13 @@ class EliteCLI(LightningCLI):
             raise UsageError(f"data.source has no {split} problems to measure on")
 
     def _checkpoint(self, given: str | None) -> str | Path | None:
-        chosen = given or self.folder.newest_checkpoint()
+        own = self.folder.newest_checkpoint()
+        if given and own and Path(given).resolve().parent != self.folder.checkpoints.resolve():
+            raise UsageError(
+                f"{given} is not a checkpoint of the run in {self.folder.path}, and its samples would pass for that "
+                "run's; measure it with another --run_dir"
+            )
+        chosen = given or own
         self._say(f"Measuring {chosen or 'the base policy'}")
         return chosen
 

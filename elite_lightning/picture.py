@@ -36,9 +36,9 @@ def draw_over_k(arms: Mapping[str, Mapping[str, ProblemCounts]], path: Path, tit
     Raises:
         ValueError: If there is no arm, or one of them has no sample.
     """
-    if not arms or not all(arms.values()):
-        raise ValueError("nothing to draw: every arm needs at least one evaluated problem")
-    samples = min(min(c.samples for c in counts.values()) for counts in arms.values())
+    samples = min((c.samples for counts in arms.values() for c in counts.values()), default=0)
+    if not all(arms.values()) or samples < 1:
+        raise ValueError("nothing to draw: every arm needs evaluated problems, each with at least one judged sample")
     ks = powers_of_two(samples)
     figure = Figure(figsize=(9.0, 3.8), dpi=150, layout="constrained")
     left, right = figure.subplots(1, 2)

@@ -41,6 +41,7 @@ def summarise(folder: RunFolder, steps: int, ks: Sequence[int], seconds: Mapping
         report = json.loads(folder.search_report.read_text())
         seconds = {"search": report.pop("seconds"), **seconds}
         summary["archive"] = report
+    summary |= {"evaluated_problems": {arm: len(of_arm) for arm, of_arm in counts.items()}}
     summary |= {"steps": steps, "seconds": dict(seconds)}
     write_atomically(folder.summary, json.dumps(summary, indent=2) + "\n")
     return summary

@@ -1,6 +1,8 @@
 """The search before training: frozen policy, own archive, and what happens after a kill."""
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 import torch
@@ -88,3 +90,15 @@ def test_a_search_without_a_way_of_searching_is_refused(cli):
     code, err = cli("search", "--search", "null", "--model.mu", "0", "--data.replay_per_step", "0")
     assert code == 2
     assert "callbacks.MapElitesPreSearch" in err
+
+
+def test_another_seed_of_the_run_is_another_search(cli, tmp_path):
+    def attempts(name, *options):
+        assert cli("search", "--run_dir", str(tmp_path / name), *options)[0] == 0
+        with closing(sqlite3.connect(tmp_path / name / "search.sqlite")) as connection:
+            return connection.execute("SELECT response FROM attempts ORDER BY id").fetchall()
+
+    first = attempts("first")
+    assert attempts("second", "--seed_everything", "5") != first
+    fixed = ("--search.settings.seed", "3")
+    assert attempts("third", *fixed) == attempts("fourth", *fixed, "--seed_everything", "5")

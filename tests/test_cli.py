@@ -50,6 +50,7 @@ def test_fit_leaves_the_files_of_the_design(cli, run, capsys):
         "eval/step=8.jsonl",
         "metrics.jsonl",
         "summary.json",
+        "over_k.png",
         "model/config.json",
         "model/model.safetensors",
         "model/tokenizer.json",
@@ -195,6 +196,22 @@ def test_a_given_checkpoint_is_measured_as_what_it_is(cli, run):
     other = run.parent / "other"
     assert cli("test", "--run_dir", str(other), "--ckpt_path", str(kept))[0] == 0
     assert (other / "eval" / "step=8.jsonl").read_bytes() == (run / "eval" / "step=8.jsonl").read_bytes()
+
+
+def test_a_checkpoint_of_another_run_does_not_pass_for_this_runs(cli, run, capsys):
+    assert cli("fit")[0] == 0
+    samples = (run / "eval" / "step=8.jsonl").read_bytes()
+    stranger = run.parent / "stranger.ckpt"
+    shutil.copy(run / "checkpoints" / "step=8.ckpt", stranger)
+    code, error = cli("test", "--ckpt_path", str(stranger))
+    assert code == 2
+    assert "is not a checkpoint of the run" in error
+    assert (run / "eval" / "step=8.jsonl").read_bytes() == samples
+
+
+def test_an_evaluation_is_logged_at_the_step_of_its_policy(cli, run):
+    assert cli("fit")[0] == 0
+    assert [row["step"] for row in read(run / "metrics.jsonl") if "test/pass@1" in row] == [0, 8]
 
 
 def test_validation_during_training_is_asked_for_by_its_interval(cli, run):

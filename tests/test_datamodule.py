@@ -145,3 +145,13 @@ def test_an_empty_or_foreign_archive_is_refused():
 def test_counts_out_of_range_are_named(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         EliteDataModule(LetterSource(), **settings)
+
+
+def test_replay_is_drawn_apart_from_the_problems():
+    """With one seed for both, a step would replay just the problems that it samples."""
+    data = data_module(problems_per_step=1, replay_per_step=1)
+    data.use_archive(archive_of({f"train-{i}": 1 for i in range(8)}))
+    prompts = {data.domain.prompt(problem): problem.id for problem in letter_problems("train", 8)}
+    batches = take(data.train_dataloader(), 40)
+    same = sum(prompts[replay[0][0]] == chunks[0][0][1] for chunks, replay in batches)
+    assert same < 20

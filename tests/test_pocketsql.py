@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import sqlglot
 
-from datamodules.pocketsql.databases import COPIES, write_databases
+from datamodules.pocketsql.databases import COPIES, nullable_keys, write_databases
 from datamodules.pocketsql.demonstrations import PocketDemonstrations
 from datamodules.pocketsql.families import FAMILIES
 from datamodules.pocketsql.phrasings import conditions, filters, openers
@@ -217,3 +217,19 @@ def test_pseudo_words_are_no_keywords():
     with closing(sqlite3.connect(":memory:")) as connection:
         for word in {pseudo_word(rng) for _ in range(300)}:
             connection.execute(f"CREATE TABLE {word} ({word} INTEGER)")
+
+
+def test_every_split_has_its_share_of_nullable_keys(source):
+    for schemas in SPLITS.values():
+        keys = [(s.name, c.name) for s in schemas.values() for t in s.tables for c in t.all("reference")]
+        nullable = nullable_keys(schemas.values())
+        assert abs(len(nullable) / len(keys) - 0.5) < 0.1
+        for schema in schemas.values():
+            for path in (source.folder / "databases" / schema.name).glob("*.sqlite"):
+                with closing(sqlite3.connect(path)) as connection:
+                    for table in schema.tables:
+                        for column in table.all("reference"):
+                            query = f"SELECT COUNT(*) - COUNT({column.name}) FROM {table.name}"
+                            (nulls,) = connection.execute(query).fetchone()
+                            assert nulls == 0 or (schema.name, column.name) in nullable
+                            assert (schema.name, column.name) not in nullable or nulls <= 12

@@ -20,6 +20,7 @@ from datamodules.pocketsql.schema_text import PocketSchema, roles_of
 from elite_lightning.types import Problem
 
 LEAST_SOLUTIONS = 3
+MOST_TRIES = 300  # for one question of a family; a small database may have none, such as leaders where all are tied
 LARGEST_ANSWER = 12  # rows; larger answers are mostly all rows, and then many wrong queries are right
 
 Rows = tuple[tuple[object, ...], ...]
@@ -45,13 +46,21 @@ def make_problems(
         folder: Where `write_databases` put their files.
         count: How many problems.
         seed: Of all choices.
+
+    Raises:
+        ValueError: If the databases do not have so many questions.
     """
     made: dict[tuple[str, str], PocketProblem] = {}
     candidates = _candidates(split, schemas, folder, random.Random(f"pocketsql-problems:{seed}:{split}"))
+    repeated = 0
     while len(made) < count:
         database, question, solutions = next(candidates)
         if (database, question.text) in made:
+            repeated += 1
+            if repeated > MOST_TRIES:
+                raise ValueError(f"the {split} databases have only {len(made)} of {count} questions; ask for fewer")
             continue
+        repeated = 0
         data = {"database": database, "gold": solutions[0], "ordered": question.ordered, "family": question.family}
         problem = Problem(f"pocketsql-{split}-{len(made):04d}", question.text, data)
         made[database, question.text] = PocketProblem(problem, question.family, solutions)
@@ -61,22 +70,31 @@ def make_problems(
 def _candidates(
     split: str, schemas: dict[str, PocketSchema], folder: Path, rng: random.Random
 ) -> Iterator[tuple[str, Question, tuple[str, ...]]]:
-    """Accepted questions for ever, one family after the other so that none is rare."""
+    """Accepted questions for ever, one family after the other so that none is rare.
+
+    Raises:
+        ValueError: If no family has a question.
+    """
     roles = {name: roles_of(schema) for name, schema in schemas.items()}
     names = list(schemas)
     possible = {family for found in roles.values() for chosen in found for family in families_for(chosen)}
     families = [family for family in FAMILIES if family in possible]
     while True:
+        found = 0
         for family in families:
-            accepted = None
-            while accepted is None:
+            for _ in range(MOST_TRIES):
                 database = rng.choice(names)
                 chosen = rng.choice(roles[database])
                 if family not in families_for(chosen):
                     continue
                 question = ask(chosen, family, split, rng)
                 accepted = agreeing(question, sorted((folder / database).glob("*.sqlite")))
-            yield database, question, accepted
+                if accepted is not None:
+                    found += 1
+                    yield database, question, accepted
+                    break
+        if not found:
+            raise ValueError(f"the {split} databases have no question with an answer; give their tables more rows")
 
 
 def agreeing(question: Question, paths: list[Path]) -> tuple[str, ...] | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elite_lightning.archive import EliteArchive
+from elite_lightning.archive import EliteArchive, Outcome
 from elite_lightning.search.attempt import Attempt
 from elite_lightning.search.journal import JournalError, SearchJournal
 from elite_lightning.types import Problem
@@ -37,6 +37,8 @@ def insert_again(
             archive.reject(problem, attempt.outcome)
             continue
         outcome = archive.insert(problem, attempt.response)
+        if outcome is Outcome.VERIFIER_FAILURE:
+            raise JournalError(f"attempt {attempt.id} at problem {problem.id!r} could not be judged now; search again")
         if outcome is not attempt.outcome:
             raise JournalError(
                 f"attempt {attempt.id} at problem {problem.id!r} is {outcome.value!r} now and was "

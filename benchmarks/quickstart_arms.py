@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elite_lightning.evaluation import per_problem, read_counts
+from elite_lightning.evaluation import ProblemCounts, per_problem, read_counts
 from elite_lightning.metrics import bootstrap_interval
 from elite_lightning.picture import draw_over_k
 
@@ -41,18 +41,24 @@ def run(root: Path, arm: str, seed: int, options: list[str]) -> None:
         )
 
 
+def counts_of(root: Path, arm: str, seed: int, step: int | None) -> dict[str, ProblemCounts]:
+    """Counts by problem of one run; `step` None is the trained policy."""
+    run_folder = folder(root, arm, seed)
+    last = json.loads((run_folder / "summary.json").read_text())["steps"]
+    return read_counts(run_folder / "eval" / f"step={last if step is None else step}.jsonl")
+
+
+def pool(root: Path, arm: str, seeds: list[int], step: int | None) -> dict[str, ProblemCounts]:
+    """Problems of all seeds side by side."""
+    return {f"{seed} {name}": c for seed in seeds for name, c in counts_of(root, arm, seed, step).items()}
+
+
 def figures(root: Path, arm: str, seeds: list[int], step: int | None) -> dict[str, np.ndarray]:
     """Metric to `[seeds, problems]`; `step` None is the trained policy."""
-    rows = []
-    ids = set()
-    for seed in seeds:
-        run_folder = folder(root, arm, seed)
-        last = json.loads((run_folder / "summary.json").read_text())["steps"]
-        counts = read_counts(run_folder / "eval" / f"step={last if step is None else step}.jsonl")
-        ids.add(tuple(counts))
-        rows.append(per_problem(counts, KS))
-    if len(ids) != 1:
+    counts = [counts_of(root, arm, seed, step) for seed in seeds]
+    if len({tuple(of_seed) for of_seed in counts}) != 1:
         raise ValueError(f"the runs of {arm} in {root} were evaluated on different problems; run them again elsewhere")
+    rows = [per_problem(of_seed, KS) for of_seed in counts]
     return {name: np.stack([row[name] for row in rows]) for name in NAMES}
 
 
@@ -83,12 +89,9 @@ def report(root: Path, seeds: list[int]) -> None:
         print(f"| {name} | {' | '.join(cell(arms[arm][name]) for arm in arms)} | {cell(difference)} |")
     ratio = ratio_interval(arms["EliteReplay"]["strategies@128"], arms["GRPO"]["strategies@128"])
     print("\nstrategies@128, EliteReplay over GRPO: {:.2f} [{:.2f}, {:.2f}]".format(*ratio))
-    steps = {arm: json.loads((folder(root, arm, seeds[0]) / "summary.json").read_text())["steps"] for arm in ARMS}
-    files = {"base": folder(root, "GRPO", seeds[0]) / "eval" / "step=0.jsonl"} | {
-        arm: folder(root, arm, seeds[0]) / "eval" / f"step={steps[arm]}.jsonl" for arm in ARMS
-    }
     picture = root / "over_k.png"
-    draw_over_k({arm: read_counts(path) for arm, path in files.items()}, picture, f"test problems, seed {seeds[0]}")
+    pooled = {"base": pool(root, "GRPO", seeds, 0)} | {arm: pool(root, arm, seeds, None) for arm in ARMS}
+    draw_over_k(pooled, picture, f"test problems, seeds {', '.join(map(str, seeds))} pooled")
     print(f"picture: {picture}")
 
 
@@ -100,8 +103,8 @@ def main() -> None:
     parser.add_argument("options", nargs="*", help="further options of every run, after --")
     given = parser.parse_args()
     jobs = [(given.root, arm, seed, given.options) for seed in given.seeds for arm in ARMS]
-    with ThreadPoolExecutor(given.parallel) as pool:
-        list(pool.map(lambda job: run(*job), jobs))
+    with ThreadPoolExecutor(given.parallel) as executor:
+        list(executor.map(lambda job: run(*job), jobs))
     report(given.root, given.seeds)
 
 

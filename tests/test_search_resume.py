@@ -91,7 +91,10 @@ def test_a_finished_round_shows_in_the_progress_at_once(tmp_path):
             {"how": SearchSettings(16, 4, 3, problems_per_round=4, batch_problems=4)},
             "batch_problems = 2, this run has 4",
         ),
-        ({"how": SearchSettings(16, 4, 3, problems_per_round=4, batch_problems=2, seed=9)}, "seed = None, this run has 9"),
+        (
+            {"how": SearchSettings(16, 4, 3, problems_per_round=4, batch_problems=2, seed=9)},
+            "seed = None, this run has 9",
+        ),
         ({"problems": make_problems(9)}, "problems = "),
         ({"problems": make_problems(8, seed=1)}, "problems = "),
     ],

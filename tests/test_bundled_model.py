@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
+from datamodules.pocketsql.base_model import PocketBaseModel
 from datamodules.pocketsql.source import PocketSqlSource
 from elite_lightning.policy import TokenCodec
 from elite_lightning.rollout.in_process import InProcessEngine
@@ -45,6 +46,11 @@ def test_it_has_room_for_4096_positions(model):
     with torch.no_grad():
         logits = model(torch.arange(4096)[None] % model.config.vocab_size, logits_to_keep=1).logits
     assert torch.isfinite(logits).all()
+
+
+def test_its_tokenizer_is_what_the_recipe_makes(codec):
+    """Demonstrations that changed would change it, and then the model would have to be made anew."""
+    assert TokenCodec(PocketBaseModel().tokenizer()).fingerprint == codec.fingerprint
 
 
 def test_any_text_round_trips(codec):

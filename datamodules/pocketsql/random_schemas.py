@@ -1,8 +1,9 @@
-"""A fresh random schema for every demonstration."""
+"""Random schemas: a fresh one for every demonstration, and most of the training databases."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from datamodules.pocketsql.schema_text import Column, PocketSchema, Table
 from datamodules.pocketsql.words import distinct_names, word
@@ -23,6 +24,29 @@ def random_schema(rng: random.Random) -> PocketSchema:
     if rng.random() < 0.3:
         rng.shuffle(tables)
     return PocketSchema("random", tuple(tables))
+
+
+def random_schemas(count: int, seed: int) -> dict[str, PocketSchema]:
+    """`count` random schemas by name.
+
+    Args:
+        count: How many.
+        seed: Of the benchmark; schema `index` depends on it and on `index` alone.
+    """
+    return {name: _named(name, seed) for name in (f"random_{index:03d}" for index in range(count))}
+
+
+def _named(name: str, seed: int) -> PocketSchema:
+    rng = random.Random(f"pocketsql-schema:{seed}:{name}")
+    drawn = iter(lambda: random_schema(rng), None)
+    # In a demonstration, which nobody executes, two columns of a table may have the same name; here SQLite refuses.
+    return replace(next(schema for schema in drawn if _can_exist(schema)), name=name)
+
+
+def _can_exist(schema: PocketSchema) -> bool:
+    groups = [[table.name for table in schema.tables]]
+    groups += [[column.name for column in table.columns] for table in schema.tables]
+    return all(len(set(names)) == len(names) for names in groups)
 
 
 def _plural(name: str) -> str:

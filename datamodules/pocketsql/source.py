@@ -13,19 +13,25 @@ from pathlib import Path
 
 from datamodules.pocketsql.databases import nullable_keys, write_databases
 from datamodules.pocketsql.problems import PocketProblem, make_problems
+from datamodules.pocketsql.random_schemas import random_schemas
+from datamodules.pocketsql.schema_text import PocketSchema
 from datamodules.pocketsql.schemas import SPLITS
 from datamodules.sources import ProblemSource, read_problems
 from elite_lightning.domains.sql import SqlDomain
 from elite_lightning.types import Problem
 
 COUNTS = {"train": 1536, "validation": 96, "test": 96}
+# On few databases a small policy learns their names instead of reading them, and forgets how to read others.
+RANDOM_DATABASES = 244
 
 
 class PocketSqlSource(ProblemSource):
-    """The bundled benchmark: seventeen families of questions on twenty databases, four of them for the test alone.
+    """The bundled benchmark: seventeen families of questions on 264 databases.
+
+    Training has 12 handwritten databases and 244 random ones, validation and test have four handwritten ones each.
 
     Args:
-        root: Where databases and problems are written on first use (about 1 MB, some seconds).
+        root: Where databases and problems are written on first use (about 15 MB, some seconds).
         train_problems: How many of the 1,536 training problems to use; families stay balanced.
         seed: Of rows and questions; another seed is another benchmark.
 
@@ -45,7 +51,7 @@ class PocketSqlSource(ProblemSource):
         return SqlDomain(self.folder / "databases")
 
     def train(self) -> Sequence[Problem]:
-        """Problems on the twelve training databases."""
+        """Problems on the training databases, about six on each."""
         return read_problems(self.folder / "train.jsonl")[: self.train_problems]
 
     def validation(self) -> Sequence[Problem]:
@@ -85,6 +91,15 @@ def prepare(root: Path, seed: int) -> Path:
     return folder
 
 
+def split_schemas(seed: int) -> dict[str, dict[str, PocketSchema]]:
+    """The schemas of every split by name: the handwritten ones, and for training random ones besides.
+
+    Args:
+        seed: Of the benchmark.
+    """
+    return SPLITS | {"train": SPLITS["train"] | random_schemas(RANDOM_DATABASES, seed)}
+
+
 def _generator_hash() -> str:
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
@@ -94,7 +109,7 @@ def _generator_hash() -> str:
 
 def _write(folder: Path, seed: int) -> None:
     databases = folder / "databases"
-    for split, schemas in SPLITS.items():
+    for split, schemas in split_schemas(seed).items():
         nullable = nullable_keys(schemas.values())
         for schema in schemas.values():
             write_databases(schema, databases, seed, nullable)

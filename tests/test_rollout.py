@@ -18,12 +18,16 @@ from transformers import (
     MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
 
+from elite_lightning.rollout.cache import SlotCache
 from elite_lightning.rollout.in_process import InProcessEngine
 from elite_lightning.rollout.sampling import draw, prompt_digest, row_uniforms
+from elite_lightning.rollout.shared_prefix import FAMILIES
 from elite_lightning.types import FinishReason, RolloutEngine, Sampling
 
 VOCABULARY, EOS, LIMIT = 48, 2, 96
@@ -53,6 +57,8 @@ def build(name, **changes):
     kinds = {
         "llama": (LlamaConfig, LlamaForCausalLM, {}),
         "qwen3": (Qwen3Config, Qwen3ForCausalLM, {}),
+        "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
+        "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
         "sliding": (MistralConfig, MistralForCausalLM, {"sliding_window": 6}),
         "eager": (LlamaConfig, LlamaForCausalLM, {"attn_implementation": "eager"}),
     }
@@ -198,14 +204,18 @@ def test_no_prompts_and_one_token(llama):
 
 
 @pytest.mark.parametrize("max_rows", [2, 256])
-def test_each_distinct_prompt_is_prefilled_once_and_ended_rows_leave(llama, max_rows):
+@pytest.mark.parametrize("share", [True, False])
+def test_each_distinct_prompt_is_prefilled_once_and_ended_rows_leave(llama, max_rows, share):
     passes = []
-    hook = llama.register_forward_pre_hook(
-        lambda _module, _args, kwargs: passes.append((len(kwargs["input_ids"]), kwargs["attention_mask"] is None)),
-        with_kwargs=True,
-    )
+
+    def note(_module, _args, kwargs):
+        cache = kwargs.get("cache", kwargs.get("past_key_values"))
+        passes.append((len(kwargs["input_ids"]), kwargs["attention_mask"] is None and type(cache) is SlotCache))
+
+    hook = llama.register_forward_pre_hook(note, with_kwargs=True)
     prompts = [*PROMPTS, PROMPTS[0], PROMPTS[2]]
-    groups = InProcessEngine(llama, Codec(), max_rows=max_rows).generate(prompts, 5, Sampling(1.0, 40), seed=0)
+    engine = InProcessEngine(llama, Codec(), max_rows=max_rows, share_prefixes=share)
+    groups = engine.generate(prompts, 5, Sampling(1.0, 40), seed=0)
     hook.remove()
     prefilled = [rows for rows, prefill in passes if prefill]
     assert sum(prefilled) == sum(len(prompt) > 1 for prompt in PROMPTS)  # a one-token prompt has nothing to prefill
@@ -215,6 +225,38 @@ def test_each_distinct_prompt_is_prefilled_once_and_ended_rows_leave(llama, max_
     # Each pass writes one token for every living row, and at most a quarter of its rows is dead weight.
     assert sum(decoded) <= written / 0.75
     assert max_rows == 2 or len(decoded) <= 40
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_shared_prefixes_are_what_copies_are(family, dtype):
+    model = build(family).to(dtype)
+    prompts, sampling = [*PROMPTS, PROMPTS[1]], Sampling(1.0, 20)
+
+    def run(share, max_rows):
+        engine = InProcessEngine(model, Codec(), max_rows=max_rows, prefill_tokens=40, share_prefixes=share)
+        return engine.generate(prompts, 6, sampling, seed=1)
+
+    copies, *shared = run(False, 64), run(True, 64), run(None, 5)
+    for groups in shared:
+        if dtype is torch.float32:
+            assert tokens(groups) == tokens(copies)
+        for got, expected in zip(itertools.chain(*groups), itertools.chain(*copies), strict=True):
+            same = [a == b for a, b in zip(got.token_ids, expected.token_ids, strict=False)]
+            alike = same.index(False) if False in same else len(same)
+            tolerance = 1e-5 if dtype is torch.float32 else 0.3  # a bfloat16 has 8 bits, and logits here reach 10
+            assert got.logprobs[:alike] == pytest.approx(expected.logprobs[:alike], abs=tolerance)
+
+
+def test_a_model_that_cannot_share_prefixes_is_named():
+    with pytest.raises(ValueError, match="gpt2"):
+        InProcessEngine(build("gpt2"), Codec(), share_prefixes=True)
+
+
+def test_the_attention_is_the_models_own_again_after_sampling(llama):
+    before = llama.config._attn_implementation
+    InProcessEngine(llama, Codec(), share_prefixes=True).generate(PROMPTS, 2, Sampling(1.0, 4), seed=0)
+    assert llama.config._attn_implementation == before
 
 
 def test_ended_rows_stay_within_the_models_positions():

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from elite_lightning.rollout.cache import SlotCache
+from elite_lightning.rollout.memory import Prefilled, RowMemory
 from elite_lightning.rollout.sampling import draw
 
-Decode = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, SlotCache], torch.Tensor]
+Decode = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, RowMemory], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,13 @@ class FinishedRow:
 
 
 class DecodingBatch:
-    """Rows in the slots `0 .. size - 1` of a `SlotCache`, dead and alive.
+    """Rows in the slots `0 .. size - 1` of a `RowMemory`, dead and alive.
 
-    Every row's next token goes into the same column; a row that was admitted later, or has a shorter prompt, starts
-    further to the right and does not see what is left of its start. Ended rows are carried along until `release`
-    takes them out: moving rows costs more than a few wasted rows do.
+    Ended rows are carried along until `release` takes them out: moving rows costs more than a few wasted rows do.
 
     Args:
+        memory: Holds the rows' keys and values.
         slots: Most rows at once.
-        columns: Columns of the cache.
         max_new_tokens: Most tokens of a row.
         eos_id: Token that ends a row.
         temperature: Softmax temperature, see `sampling.draw`.
@@ -39,25 +37,28 @@ class DecodingBatch:
     """
 
     def __init__(
-        self, slots: int, columns: int, max_new_tokens: int, eos_id: int, temperature: float, device: torch.device
+        self,
+        memory: RowMemory,
+        slots: int,
+        max_new_tokens: int,
+        eos_id: int,
+        temperature: float,
+        device: torch.device,
     ) -> None:
-        self.slots, self.columns, self.max_new_tokens = slots, columns, max_new_tokens
+        self.memory, self.slots, self.max_new_tokens = memory, slots, max_new_tokens
         self.eos_id, self.temperature = eos_id, temperature
-        self.cache = SlotCache(slots, columns)
-        self.size = self.alive_count = self.column = 0
+        self.size = self.alive_count = 0
 
         def per_row(*shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
             return torch.zeros(slots, *shape, dtype=dtype, device=device)
 
-        self.owner, self.start, self.position, self.pending = per_row(), per_row(), per_row(), per_row()
+        self.owner, self.position, self.pending = per_row(), per_row(), per_row()
         self.alive = per_row(dtype=torch.bool)
-        self.visible = per_row(columns, dtype=torch.bool)
         # One column more than a row may have tokens: an ended row goes on writing there, and harms nothing.
         self.written = per_row()
         self.uniforms = per_row(max_new_tokens + 1, dtype=torch.float64)
         self.tokens = per_row(max_new_tokens + 1)
         self.logprobs = per_row(max_new_tokens + 1, dtype=torch.float32)
-        self._columns = torch.arange(columns, device=device)
 
     @property
     def free(self) -> int:
@@ -70,7 +71,7 @@ class DecodingBatch:
         uniforms: torch.Tensor,
         last_token: int,
         length: int,
-        prefilled: tuple[SlotCache, int] | None,
+        prefilled: Prefilled | None,
     ) -> None:
         """Put samples of one prompt into free slots.
 
@@ -84,16 +85,11 @@ class DecodingBatch:
             length: Length of the prompt.
             prefilled: Cache that holds the prompt's other tokens, and the row in it; None for a one-token prompt.
         """
-        if self.size == 0:
-            self.column = length - 1
         rows = slice(self.size, self.size + len(owners))
-        if prefilled is not None:
-            self.cache.place(rows, self.column, *prefilled, length - 1)
-        self.cache.seek(self.column)
+        self.memory.admit(rows, length, prefilled)
         self.owner[rows], self.uniforms[rows, : self.max_new_tokens] = owners, uniforms
-        self.start[rows], self.position[rows] = self.column - (length - 1), length - 1
+        self.position[rows] = length - 1
         self.pending[rows], self.written[rows], self.alive[rows] = last_token, 0, True
-        self.visible[rows] = self._columns >= self.start[rows, None]
         self.size = rows.stop
         self.alive_count += len(owners)
 
@@ -101,14 +97,12 @@ class DecodingBatch:
         """Feed every row's pending token and draw its next one.
 
         Args:
-            decode: Takes ids `[rows, 1]`, visible columns `[rows, columns so far]` bool, positions `[rows, 1]` and
-                the cache; returns the next token's logits `[rows, vocabulary]`.
+            decode: Takes ids `[rows, 1]`, the memory's mask, positions `[rows, 1]` and the memory; returns the next
+                token's logits `[rows, vocabulary]`.
         """
-        if self.column == self.columns:
-            self._shift()
-        rows, self.column = slice(0, self.size), self.column + 1
-        ids, positions = self.pending[rows, None], self.position[rows, None]
-        logits = decode(ids, self.visible[rows, : self.column], positions, self.cache)
+        rows = slice(0, self.size)
+        mask = self.memory.advance(self.size, self.written, self.alive)
+        logits = decode(self.pending[rows, None], mask, self.position[rows, None], self.memory)
         at, alive = self.written[rows, None], self.alive[rows]
         tokens, logprobs = draw(logits, self.temperature, self.uniforms[rows].gather(1, at).squeeze(1))
         self.tokens[rows].scatter_(1, at, tokens[:, None])
@@ -126,11 +120,11 @@ class DecodingBatch:
         gaps = (~alive[: self.alive_count]).nonzero().flatten()
         movers = alive[self.alive_count :].nonzero().flatten() + self.alive_count
         if len(gaps):
-            for state in (self.owner, self.start, self.position, self.pending, self.alive, self.visible, self.written):
+            for state in (self.owner, self.position, self.pending, self.alive, self.written):
                 state[gaps] = state[movers]
             for history in (self.uniforms, self.tokens, self.logprobs):
                 history[gaps] = history[movers]
-            self.cache.move(movers, gaps)
+            self.memory.move(movers, gaps)
         self.size = self.alive_count
         return finished
 
@@ -140,12 +134,3 @@ class DecodingBatch:
             FinishedRow(owner, tuple(tokens[:count]), tuple(logprobs[:count]))
             for owner, count, tokens, logprobs in zip(*(column[slots].tolist() for column in columns), strict=True)
         ]
-
-    def _shift(self) -> None:
-        """Make room on the right by giving up the columns left of the first one that a living row needs."""
-        rows = slice(0, self.size)
-        unused = int(self.start[rows][self.alive[rows]].min())
-        self.cache.shift(unused)
-        self.column -= unused
-        self.start[rows] = (self.start[rows] - unused).clamp_(min=0)
-        self.visible[rows] = self._columns >= self.start[rows, None]

@@ -1,8 +1,8 @@
 """Sampling in this process, from any causal language model of transformers that has a key/value cache.
 
-Each distinct prompt is run through the model once and its cache copied to all of its samples; finished rows make
-room for waiting ones; the forward pass is the model's own. Not here: other processes and machines, and anything
-that would change the distribution (top-p, top-k, penalties).
+Each distinct prompt is run through the model once, and all of its samples read that one cache, or copies of it where
+the model's attention cannot be chosen; finished rows make room for waiting ones. Not here: other processes and
+machines, and anything that would change the distribution (top-p, top-k, penalties).
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from transformers.cache_utils import Cache
 
 from elite_lightning.rollout.batch import DecodingBatch, FinishedRow
 from elite_lightning.rollout.cache import SlotCache
+from elite_lightning.rollout.memory import ExpandedMemory, Prefilled, RowMemory
 from elite_lightning.rollout.sampling import prompt_digest, row_uniforms
+from elite_lightning.rollout.shared_prefix import SharedMemory, shared_attention, supported
 from elite_lightning.types import Codec, Completion, FinishReason, Sampling
 
 # Ended rows are taken out once they are a quarter of the batch: moving rows costs about as much as some steps.
@@ -43,6 +46,8 @@ class InProcessEngine:
         codec: Text to ids and back; its end-of-sequence token ends a response.
         max_rows: Most responses that are written at once; the key/value cache holds this many.
         prefill_tokens: Most prompt tokens, padding included, in one forward pass.
+        share_prefixes: Let all samples of a prompt read one copy of its keys and values; faster, the same up to
+            rounding. None does it for the families of models that are known to allow it (`shared_prefix.FAMILIES`).
         keep_stepping: For sharded models, whose ranks must all do the same number of forward passes. Called before
             each pass with True and after the last one with False; returns whether any rank still has work, for
             example by an all-reduce. A rank that is done then passes a single token and ignores the result.
@@ -57,6 +62,7 @@ class InProcessEngine:
         codec: Codec,
         max_rows: int = 256,
         prefill_tokens: int = 8192,
+        share_prefixes: bool | None = None,
         keep_stepping: Callable[[bool], bool] | None = None,
     ) -> None:
         if max_rows < 1 or prefill_tokens < 1:
@@ -65,6 +71,13 @@ class InProcessEngine:
         self.max_rows, self.prefill_tokens, self.keep_stepping = max_rows, prefill_tokens, keep_stepping
         self.eos_id = codec.encode_response("")[-1]
         self._takes = _forward_arguments(model)
+        possible = supported(_config(model))
+        if share_prefixes and not possible:
+            raise ValueError(
+                f"share_prefixes: models of type {_config(model).model_type!r} in this configuration are not known to "
+                "allow it: leave it out"
+            )
+        self.share_prefixes = possible if share_prefixes is None else share_prefixes
 
     def generate(
         self, prompts: Sequence[Sequence[int]], n: int, sampling: Sampling, seed: int
@@ -106,11 +119,28 @@ class InProcessEngine:
             raise ValueError(f"{type(self.model).__name__} does not write its keys and values to the cache it is given")
         return cache
 
+    def new_memory(self, slots: int, longest: int, max_new_tokens: int, replaced: bool) -> RowMemory:
+        """A memory for `slots` rows.
+
+        Args:
+            slots: Most rows at once.
+            longest: Length of the longest prompt.
+            max_new_tokens: Longest response.
+            replaced: Whether other rows will follow on the first ones.
+        """
+        if self.share_prefixes:
+            return SharedMemory(slots, max_new_tokens, self.device)
+        # Rows that are admitted later start further right; with room for one more response the cache shifts seldom.
+        return ExpandedMemory(slots, longest - 1 + (2 if replaced else 1) * max_new_tokens, self.device)
+
     def decode(
-        self, ids: torch.Tensor, visible: torch.Tensor, positions: torch.Tensor, cache: SlotCache
+        self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, memory: RowMemory
     ) -> torch.Tensor:
         """Logits `[rows, vocabulary]` of the token after `ids` `[rows, 1]`."""
-        return self._forward(ids, visible, positions, cache)
+        if not isinstance(memory, SharedMemory):
+            return self._forward(ids, mask, positions, memory.cache)
+        with shared_attention(_config(self.model), memory):
+            return self._forward(ids, mask, positions, memory.cache)
 
     @property
     def device(self) -> torch.device:
@@ -124,7 +154,7 @@ class InProcessEngine:
             self.model(input_ids=token)
 
     def _forward(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: SlotCache
+        self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Cache
     ) -> torch.Tensor:
         if self.keep_stepping is not None:
             self.keep_stepping(True)
@@ -173,16 +203,14 @@ class _Rollout:
             for index, prompt in enumerate(self.prompts)
             for sample, owner in enumerate(owners[prompt])
         )
-        self.prefilled: dict[int, tuple[SlotCache, int]] = {}
+        self.prefilled: dict[int, Prefilled] = {}
         self.batch = self._new_batch(sampling.temperature) if self.waiting else None
 
     def _new_batch(self, temperature: float) -> DecodingBatch:
         slots = min(self.engine.max_rows, len(self.waiting))
-        # Rows that are admitted later start further right; with room for one more response the cache shifts seldom.
-        responses = 1 if len(self.waiting) == slots else 2
-        columns = len(self.prompts[0]) - 1 + responses * self.max_new_tokens
         engine = self.engine
-        return DecodingBatch(slots, columns, self.max_new_tokens, engine.eos_id, temperature, engine.device)
+        memory = engine.new_memory(slots, len(self.prompts[0]), self.max_new_tokens, len(self.waiting) > slots)
+        return DecodingBatch(memory, slots, self.max_new_tokens, engine.eos_id, temperature, engine.device)
 
     def run(self) -> dict[int, FinishedRow]:
         """Write all rows; returns them by owner."""

@@ -3,12 +3,16 @@
 Rows are right-padded: prompt, response, padding. Causal attention then never sees the padding, and positions count
 from 0 in every row, so that a model needs neither to agree with the others. Which tokens are valid follows from
 lengths and never from a token's value: the padding id may well be the end-of-sequence id.
+
+Responses to one prompt may travel in one row, a tree: the prompt once, then the responses, each of which sees the
+prompt and itself and counts its positions on from the prompt. That computes the prompt once, with the same result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,8 +38,29 @@ class TokenRow:
         if len(self.prompt_ids) == 0:
             raise ValueError("a row needs at least one prompt token to predict its first response token from")
 
+    @property
+    def responses(self) -> tuple[Sequence[int]]:
+        """The one response, so that a row is the tree that does not branch."""
+        return (self.response_ids,)
+
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.response_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTree:
+    """A prompt and several responses to it, in one row.
+
+    Args:
+        prompt_ids: At least one token.
+        responses: One or more, each of which may be empty.
+    """
+
+    prompt_ids: Sequence[int]
+    responses: Sequence[Sequence[int]]
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids) + sum(map(len, self.responses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +68,15 @@ class TokenBatch:
     """Padded rows, and where their response tokens are. All integers are int64.
 
     Args:
-        input_ids: `[batch, time]`; prompt, response, padding.
-        attention_mask: `[batch, time]`; 1 on prompt and response.
-        position_ids: `[batch, time]`; 0, 1, 2, ... in every row.
-        response_ids: `[batch, response_time]`; the responses alone, moved to the left edge.
-        response_mask: `[batch, response_time]`, bool; True on the response's tokens.
+        input_ids: `[batch, time]`; prompt, responses, padding.
+        attention_mask: `[batch, time]`, 1 on prompt and response; or, where a row is a tree, `[batch, 1, time, time]`,
+            bool, True where the third dimension's token sees the fourth's.
+        position_ids: `[batch, time]`; 0, 1, 2, ... in every prompt, and on in every response to it.
+        response_ids: `[responses, response_time]`; the responses alone, moved to the left edge.
+        response_mask: `[responses, response_time]`, bool; True on the response's tokens.
         predictor_index: `[tokens]`; index into the flattened `[batch * time]` of the position whose output predicts
             each response token.
-        slot_index: `[tokens]`; index into the flattened `[batch * response_time]` of each response token.
+        slot_index: `[tokens]`; index into the flattened `[responses * response_time]` of each response token.
     """
 
     input_ids: Tensor
@@ -66,7 +92,7 @@ class TokenBatch:
         return TokenBatch(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
 
-def collate(rows: Sequence[TokenRow], pad_id: int = 0) -> TokenBatch:
+def collate(rows: Sequence[TokenRow | TokenTree], pad_id: int = 0) -> TokenBatch:
     """Pad rows into one batch.
 
     No rows at all give one row without a response: a rank with nothing left to do can then still take part in a
@@ -77,29 +103,67 @@ def collate(rows: Sequence[TokenRow], pad_id: int = 0) -> TokenBatch:
         pad_id: What to pad with; any valid token id, never looked at.
 
     Returns:
-        The batch, on the CPU.
+        The batch, on the CPU; responses in the order of the rows.
     """
     rows = rows or [TokenRow((pad_id,), ())]
-    prompt_lengths = torch.tensor([len(row.prompt_ids) for row in rows])
-    response_lengths = torch.tensor([len(row.response_ids) for row in rows])
-    time = int((prompt_lengths + response_lengths).max())
-    response_time = int(response_lengths.max())
-    attention_mask = _left_aligned(prompt_lengths + response_lengths, time)
-    response_mask = _left_aligned(response_lengths, response_time)
-    slots = response_mask.nonzero()  # [tokens, 2]: row, place within the response
-    predictors = slots[:, 0] * time + prompt_lengths[slots[:, 0]] - 1 + slots[:, 1]
+    layouts = [_layout(row) for row in rows]
+    responses = [response for row in rows for response in row.responses]
+    used = _left_aligned(torch.tensor([len(row) for row in rows]), max(map(len, rows)))
+    response_mask = _left_aligned(torch.tensor([*map(len, responses)]), max(map(len, responses)))
+    starts = range(0, used.numel(), used.shape[1])
+    slots = response_mask.nonzero()  # [tokens, 2]: response, place within it
+    predictors = [start + place for start, layout in zip(starts, layouts, strict=True) for place in layout.predictors]
     return TokenBatch(
-        input_ids=_padded([[*row.prompt_ids, *row.response_ids] for row in rows], attention_mask, pad_id),
-        attention_mask=attention_mask.long(),
-        position_ids=torch.arange(time).repeat(len(rows), 1),
-        response_ids=_padded([row.response_ids for row in rows], response_mask, pad_id),
+        input_ids=_padded([layout.ids for layout in layouts], used, pad_id),
+        attention_mask=used.long() if len(responses) == len(rows) else _tree_mask(layouts, used),
+        position_ids=_positions(layouts, used),
+        response_ids=_padded(responses, response_mask, pad_id),
         response_mask=response_mask,
-        predictor_index=predictors,
-        slot_index=slots[:, 0] * response_time + slots[:, 1],
+        predictor_index=torch.tensor(predictors, dtype=torch.int64),
+        slot_index=slots[:, 0] * response_mask.shape[1] + slots[:, 1],
     )
 
 
-def micro_batches(rows: Sequence[TokenRow], token_budget: int, at_least: int = 1) -> list[list[int]]:
+class _Layout(NamedTuple):
+    """One row token by token: id, position, branch (0 is the prompt), and the predictor of each response token."""
+
+    ids: list[int]
+    positions: list[int]
+    branches: list[int]
+    predictors: list[int]
+
+
+def _layout(row: TokenRow | TokenTree) -> _Layout:
+    prompt = len(row.prompt_ids)
+    layout = _Layout([*row.prompt_ids], [*range(prompt)], [0] * prompt, [])
+    for branch, response in enumerate(row.responses, start=1):
+        start = len(layout.ids)
+        layout.ids.extend(response)
+        layout.positions.extend(range(prompt, prompt + len(response)))
+        layout.branches.extend([branch] * len(response))
+        # All responses' first tokens are predicted from the prompt's last.
+        layout.predictors.extend([prompt - 1, *range(start, len(layout.ids) - 1)][: len(response)])
+    return layout
+
+
+def _positions(layouts: Sequence[_Layout], used: Tensor) -> Tensor:
+    """`[batch, time]`; padding counts on, but not beyond the largest position of the batch."""
+    taken = torch.tensor([position for layout in layouts for position in layout.positions])
+    positions = torch.arange(used.shape[1]).clamp(max=int(taken.max())).repeat(len(layouts), 1)
+    positions[used] = taken
+    return positions
+
+
+def _tree_mask(layouts: Sequence[_Layout], used: Tensor) -> Tensor:
+    """`[batch, 1, time, time]`: a token sees what is before it in the prompt and in its own response."""
+    branches = _padded([layout.branches for layout in layouts], used, pad_id=-1)
+    time = used.shape[1]
+    allowed = (branches[:, :, None] == branches[:, None, :]) | (branches[:, None, :] == 0)
+    # A padded place sees padding before it and the prompt, so that no row of the softmax is empty.
+    return (allowed & torch.ones(time, time, dtype=torch.bool).tril())[:, None]
+
+
+def micro_batches(rows: Sequence[Sized], token_budget: int, at_least: int = 1) -> list[list[int]]:
     """Cut rows into micro-batches of at most `token_budget` tokens, padding included.
 
     Rows of like length go together, so that little is padded, and the longest first, so that a lack of memory shows at

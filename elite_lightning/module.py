@@ -19,6 +19,7 @@ import torch
 from lightning_utilities.core.rank_zero import rank_zero_warn
 from torch import Tensor
 
+from elite_lightning.attention import shareable_width
 from elite_lightning.batching import TokenRow
 from elite_lightning.errors import UsageError
 from elite_lightning.factory import PolicyFactory
@@ -201,6 +202,7 @@ class EliteModule(PolicyModule):
             reduce_max=lambda counts: self._reduce(counts, "max"),
             world_size=self.trainer.world_size,
             device=self.device,
+            hidden_size=shareable_width(self.loaded_policy),
         )
 
     def _step_optimizer(self) -> dict[str, float]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from elite_lightning.batching import TokenBatch, TokenRow, collate, micro_batches
 from elite_lightning.objectives import LossOutput, MeanParts, merge_metrics
+from elite_lightning.packing import plant, share_prompts
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Passes:
         reduce_max: Element-wise maximum over ranks.
         world_size: Number of ranks whose gradients are averaged.
         device: Where batches go.
+        hidden_size: Width of a model that can be given responses to one prompt in one row; None for others.
     """
 
     score: Callable[[TokenBatch], Tensor]
@@ -55,6 +57,7 @@ class Passes:
     reduce_max: Callable[[Tensor], Tensor]
     world_size: int
     device: torch.device
+    hidden_size: int | None = None
 
 
 @dataclass
@@ -91,10 +94,10 @@ def accumulate_gradients(terms: Sequence[Term], token_budget: int, passes: Passe
     left = sum(map(len, cut))
     for term, batches in zip(terms, cut, strict=True):
         started = time.perf_counter()
-        for indices in batches:
+        for trees in batches:
             left -= 1
             with passes.without_sync() if left else nullcontext():
-                output = _pass(term, indices, passes)
+                output = _pass(term, trees, passes)
             result = results[term.name]
             result.loss = result.loss + output.loss.detach()
             result.metrics = merge_metrics([result.metrics, output.metrics])
@@ -102,17 +105,24 @@ def accumulate_gradients(terms: Sequence[Term], token_budget: int, passes: Passe
     return results
 
 
-def _pass(term: Term, indices: list[int], passes: Passes) -> LossOutput:
+def _pass(term: Term, trees: list[list[int]], passes: Passes) -> LossOutput:
     """Forward and backward pass of one micro-batch."""
-    batch = collate([term.rows[i] for i in indices]).to(passes.device)
-    output = term.loss(batch, passes.score(batch), indices)
+    batch = collate([plant(term.rows, indices) for indices in trees]).to(passes.device)
+    output = term.loss(batch, passes.score(batch), [index for indices in trees for index in indices])
     # Ranks' gradients are averaged, but shares have to be added up.
     passes.backward(output.loss * (term.weight * passes.world_size))
     return output
 
 
-def _equal_cuts(terms: Sequence[Term], token_budget: int, passes: Passes) -> list[list[list[int]]]:
-    """Each term's micro-batches as row indices, equally many on every rank."""
-    lengths = [len(micro_batches(term.rows, token_budget)) for term in terms]
+def _equal_cuts(terms: Sequence[Term], token_budget: int, passes: Passes) -> list[list[list[list[int]]]]:
+    """Each term's micro-batches, equally many on every rank; a micro-batch is trees, a tree is row indices."""
+    trees = [_trees(term.rows, passes.hidden_size) for term in terms]
+    planted = [[plant(term.rows, tree) for tree in own] for term, own in zip(terms, trees, strict=True)]
+    lengths = [len(micro_batches(own, token_budget)) for own in planted]
     longest = passes.reduce_max(torch.tensor(lengths, device=passes.device)).tolist()
-    return [micro_batches(term.rows, token_budget, at_least=n) for term, n in zip(terms, longest, strict=True)]
+    cuts = [micro_batches(own, token_budget, at_least=n) for own, n in zip(planted, longest, strict=True)]
+    return [[[own[i] for i in batch] for batch in cut] for own, cut in zip(trees, cuts, strict=True)]
+
+
+def _trees(rows: Sequence[TokenRow], hidden_size: int | None) -> list[list[int]]:
+    return [[index] for index in range(len(rows))] if hidden_size is None else share_prompts(rows, hidden_size)

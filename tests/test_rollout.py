@@ -24,10 +24,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from elite_lightning.attention import FAMILIES
 from elite_lightning.rollout.cache import SlotCache
 from elite_lightning.rollout.in_process import InProcessEngine
 from elite_lightning.rollout.sampling import draw, prompt_digest, row_uniforms
-from elite_lightning.rollout.shared_prefix import FAMILIES
 from elite_lightning.types import FinishReason, RolloutEngine, Sampling
 
 VOCABULARY, EOS, LIMIT = 48, 2, 96

@@ -18,11 +18,12 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache
 
+from elite_lightning.attention import attends_to_everything
 from elite_lightning.rollout.batch import DecodingBatch, FinishedRow
 from elite_lightning.rollout.cache import SlotCache
 from elite_lightning.rollout.memory import ExpandedMemory, Prefilled, RowMemory
 from elite_lightning.rollout.sampling import prompt_digest, row_uniforms
-from elite_lightning.rollout.shared_prefix import SharedMemory, shared_attention, supported
+from elite_lightning.rollout.shared_prefix import SharedMemory, shared_attention
 from elite_lightning.types import Codec, Completion, FinishReason, Sampling
 
 # Ended rows are taken out once they are a quarter of the batch: moving rows costs about as much as some steps.
@@ -47,7 +48,7 @@ class InProcessEngine:
         max_rows: Most responses that are written at once; the key/value cache holds this many.
         prefill_tokens: Most prompt tokens, padding included, in one forward pass.
         share_prefixes: Let all samples of a prompt read one copy of its keys and values; faster, the same up to
-            rounding. None does it for the families of models that are known to allow it (`shared_prefix.FAMILIES`).
+            rounding. None does it for the families of models that are known to allow it (`attention.FAMILIES`).
         keep_stepping: For sharded models, whose ranks must all do the same number of forward passes. Called before
             each pass with True and after the last one with False; returns whether any rank still has work, for
             example by an all-reduce. A rank that is done then passes a single token and ignores the result.
@@ -71,7 +72,7 @@ class InProcessEngine:
         self.max_rows, self.prefill_tokens, self.keep_stepping = max_rows, prefill_tokens, keep_stepping
         self.eos_id = codec.encode_response("")[-1]
         self._takes = _forward_arguments(model)
-        possible = supported(_config(model))
+        possible = attends_to_everything(_config(model))
         if share_prefixes and not possible:
             raise ValueError(
                 f"share_prefixes: models of type {_config(model).model_type!r} in this configuration are not known to "

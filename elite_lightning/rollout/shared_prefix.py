@@ -6,8 +6,8 @@ with its keys in one matrix product, each row with its own response's keys besid
 together by their maxima and sums (the online softmax of Milakov and Gimelshein 2018, arXiv 1805.02867; the split by
 shared prefix is Juravsky et al. 2024, "Hydragen", arXiv 2402.05099).
 
-It needs a model that lets its attention function be chosen and attends to everything before a token. `supported` says
-whether a model is one; others use copies (`ExpandedMemory`).
+It needs a model that lets its attention function be chosen and attends to everything before a token
+(`attention.attends_to_everything`); others use copies (`ExpandedMemory`).
 """
 
 from __future__ import annotations
@@ -26,21 +26,7 @@ from transformers.modeling_utils import AttentionInterface
 from elite_lightning.rollout.memory import Prefilled
 
 ATTENTION = "elite_shared_prefix"
-FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Values of `model_type` for which a test compares this with the model's own attention."""
-
 _active: ContextVar[SharedMemory] = ContextVar("shared_prefix_memory")
-
-
-def supported(config: Any) -> bool:
-    """Whether a model with this configuration can be sampled with shared prefixes.
-
-    Args:
-        config: The language model's own configuration.
-    """
-    layers = set(getattr(config, "layer_types", None) or ["full_attention"])
-    slides = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
-    return config.model_type in FAMILIES and layers == {"full_attention"} and slides is None
 
 
 class SharedMemory:

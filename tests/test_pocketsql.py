@@ -17,7 +17,7 @@ from datamodules.pocketsql.phrasings import conditions, filters, openers
 from datamodules.pocketsql.problems import make_problems
 from datamodules.pocketsql.schema_text import parse_schema
 from datamodules.pocketsql.schemas import SPLITS
-from datamodules.pocketsql.source import PocketSqlSource, prepare
+from datamodules.pocketsql.source import PocketSqlSource, prepare, split_schemas
 from datamodules.pocketsql.words import NOUNS, held_out_names, pseudo_word
 from elite_lightning.domains.sql import SqlDomain
 from elite_lightning.domains.sql.labeler import APPROACHES, label_approach
@@ -58,6 +58,17 @@ def test_databases_and_phrasings_are_held_out(source):
         training, validation, test = (set(phrasings(split=split)) for split in SPLITS)
         assert len(training | validation | test) == len(training) + len(validation) + len(test)
         assert len(training) >= 4
+
+
+def test_training_is_on_many_databases_without_held_out_names(source):
+    assert len({problem.data["database"] for problem in source.train()}) > 240
+    assert len({problem.data["database"] for problem in source.train()[:512]}) > 200
+    training = split_schemas(0)["train"]
+    assert len(training) == 256
+    names = {table.name for schema in training.values() for table in schema.tables}
+    names |= {column.name for schema in training.values() for table in schema.tables for column in table.columns}
+    assert len(names) > 1000
+    assert names.isdisjoint(held_out_names())
 
 
 def test_every_known_solution_is_correct_for_the_domain(source, made):

@@ -58,6 +58,10 @@ def test_a_typo_in_the_file_ends_the_real_process_with_one_line(toy_config, tmp_
     assert not (tmp_path / "run").exists()
 
 
+def test_responses_longer_than_the_model_has_room_for_are_refused(cli):
+    assert "max_position_embeddings" in complaint(cli("fit", "--model.sampling.max_new_tokens", "100000"))
+
+
 def test_a_missing_configuration_file_is_named(cli):
     assert "/no/such.yaml" in complaint(cli("fit", "--config", "/no/such.yaml"))
 

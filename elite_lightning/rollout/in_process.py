@@ -19,6 +19,7 @@ from torch import nn
 from transformers.cache_utils import Cache
 
 from elite_lightning.attention import attends_to_everything
+from elite_lightning.errors import UsageError
 from elite_lightning.rollout.batch import DecodingBatch, FinishedRow
 from elite_lightning.rollout.cache import SlotCache
 from elite_lightning.rollout.memory import ExpandedMemory, Prefilled, RowMemory
@@ -96,7 +97,8 @@ class InProcessEngine:
             A list of `n` completions per prompt, in the order of the prompts.
 
         Raises:
-            ValueError: If a prompt is empty, or has no room for `max_new_tokens` in the model's positions.
+            ValueError: If a prompt is empty.
+            UsageError: If a prompt leaves no room for `max_new_tokens` in the model's positions.
             FloatingPointError: If the model's logits are NaN.
         """
         self._check(prompts, n, sampling)
@@ -174,7 +176,7 @@ class InProcessEngine:
             if not len(prompt):
                 raise ValueError(f"prompt {index} is empty: a response needs at least one token in front")
             if limit is not None and len(prompt) + sampling.max_new_tokens > limit:
-                raise ValueError(
+                raise UsageError(
                     f"prompt {index} has {len(prompt)} tokens; with max_new_tokens={sampling.max_new_tokens} that is "
                     f"more than the model's max_position_embeddings={limit}: shorten the one or lower the other"
                 )

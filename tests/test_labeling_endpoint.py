@@ -86,7 +86,7 @@ def test_retries_come_to_an_end_with_one_line_that_says_what_to_do():
     [
         ({"status": 401, "body": b"bad key"}, "HTTP 401 Unauthorized: bad key"),
         ({"status": 404, "body": b"no such model"}, "no such model"),
-        ({"status": 307, "body": b"", "headers": {"Location": "http://127.0.0.1:9/v1"}}, "HTTP 307"),
+        ({"status": 302, "body": b"", "headers": {"Location": "http://127.0.0.1:9/v1"}}, "HTTP 302"),
     ],
 )
 def test_what_will_not_pass_is_not_tried_again(fault, shown):

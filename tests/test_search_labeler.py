@@ -28,6 +28,8 @@ from elite_lightning.search import (
     Vocabulary,
     search_fingerprints,
 )
+from elite_lightning.search.labeling import Solved
+from elite_lightning.search.labeling.labeler import spread
 from elite_lightning.types import Completion, FinishReason
 from elite_lightning.verify import VerificationPool
 
@@ -294,15 +296,30 @@ def test_the_policy_itself_can_be_the_labeler(tmp_path, server):
     assert ours[1] == theirs[1]
 
 
-def test_names_are_taken_as_they_are_when_the_merged_list_cannot_be_read(tmp_path, server):
-    server.answer = lambda prompt: "I cannot do that." if "Merge synonyms" in prompt else label_arithmetic(prompt)
-    search = make(tmp_path, server, labeler=LlmLabeler(Endpoint("m", server.url, retries=0), max_approaches=2))
-    search.run()
-    names = [a["name"] for a in json.loads((tmp_path / "vocabulary.json").read_text())["approaches"]]
-    counts = Counter()
-    for prompt in (p for p in server.prompts if "Name the approach" in p):
-        counts[label_arithmetic(prompt).partition(":")[0].lower().strip("* ").replace(" ", "_")] += 1
-    assert sorted(counts.values())[-2:] == sorted(counts[name] for name in names)
+def test_the_most_frequent_names_are_taken_when_the_merged_list_cannot_be_read(tmp_path, server):
+    seeds = [Solved(problem, f"solution {problem.id}") for problem in make_problems(9)]
+    first, *others = [solved.solution for solved in spread(seeds, 99)]
+    names = {
+        first: "Rare",
+        **dict.fromkeys(others[:3], "Often: first words"),
+        **dict.fromkeys(others[3:], "more often"),
+    }
+    names[others[2]] = "**Often**: other words"
+
+    def answer(prompt):
+        if "Merge synonyms" in prompt:
+            return "I cannot do that."
+        return names[re.search(r"Solution:\n(.*)\n", prompt)[1]]
+
+    server.answer = answer
+    session = LlmLabeler(Endpoint("m", server.url), max_approaches=2).open(None, None, tmp_path / "labels.sqlite")
+    approaches = session.induce(seeds[::-1]).approaches
+    session.close()
+    assert [(a.name, a.definition, a.synonyms) for a in approaches] == [
+        ("more_often", "", ()),
+        ("often", "first words", ()),
+    ]
+    assert "- often (3): first words" in server.prompts[-1]
 
 
 def test_what_a_labeler_cannot_work_with_is_one_clear_line(tmp_path, server):

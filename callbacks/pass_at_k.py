@@ -1,4 +1,4 @@
-"""Evaluation: collects what validation and test steps sampled, writes every sample, logs pass@k and strategies@k."""
+"""Evaluation: collects what validation and test steps sampled, writes every sample, logs figures over k."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import lightning.pytorch as pl
 
 from elite_lightning.distributed import gather_to_first, on_every_rank, on_first_rank
 from elite_lightning.errors import UsageError
-from elite_lightning.evaluation import figures_of, read_counts, sample_records, write_samples
+from elite_lightning.evaluation import figures_of, interpretation_count, read_counts, sample_records, write_samples
 from elite_lightning.rollouts import PendingGroups
 from elite_lightning.run_folder import RunFolder
 
 
 class PassAtKEvaluation(pl.Callback):
     """Unbiased pass@k and expected number of distinct correct strategies, all k from the same samples.
+
+    Where problems have several interpretations, also either@k and both@k over those problems.
 
     Args:
         samples: Responses to each test problem.
@@ -89,7 +91,12 @@ class PassAtKEvaluation(pl.Callback):
     def _finish(self, trainer: pl.Trainer, pl_module: Any, stage: str, ks: Sequence[int]) -> None:
         pending, self._pending = self._pending, []
         records = on_every_rank(
-            lambda: [r for part in pending for group in part.groups() for r in sample_records(group)]
+            lambda: [
+                record
+                for part in pending
+                for group in part.groups()
+                for record in sample_records(group, interpretation_count(pl_module.domain, group.problem))
+            ]
         )
         gathered = gather_to_first(records)
         path = RunFolder(trainer.default_root_dir).samples(stage, pl_module.trained_steps)

@@ -22,7 +22,14 @@ from elite_lightning.archive_file import manifest_path
 from elite_lightning.distributed import on_every_rank, on_first_rank
 from elite_lightning.policy import model_fingerprint
 from elite_lightning.run_folder import RunFolder, write_atomically
-from elite_lightning.search import ArchiveSearch, MapElitesSearch, SearchProgress, SearchSettings, search_fingerprints
+from elite_lightning.search import (
+    ArchiveSearch,
+    Labeler,
+    MapElitesSearch,
+    SearchProgress,
+    SearchSettings,
+    search_fingerprints,
+)
 
 
 class PreSearch(pl.Callback):
@@ -30,13 +37,19 @@ class PreSearch(pl.Callback):
 
     Args:
         settings: How attempts are spent.
+        labeler: Names approaches instead of the domain, such as `elite_lightning.search.LlmLabeler`. Null leaves them
+            to the domain, which is deterministic.
     """
 
     search_class: ClassVar[type[ArchiveSearch]]
 
-    def __init__(self, settings: SearchSettings = SearchSettings()) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        settings: SearchSettings = SearchSettings(),  # noqa: B008 - frozen
+        labeler: Labeler | None = None,
+    ) -> None:
         super().__init__()
-        self.settings = settings
+        self.settings, self.labeler = settings, labeler
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Search unless the run has its archive; hand it to the DataModule, which makes its loaders next."""
@@ -50,6 +63,7 @@ class PreSearch(pl.Callback):
             pl_module.codec,
             list(data.train_problems.values()),
             pl_module.base_fingerprint,
+            self.labeler,
         )
         if on_first_rank(lambda: not (folder.archive.is_file() and manifest_path(folder.archive).is_file())):
             self._search(trainer, pl_module, folder, settings)
@@ -76,8 +90,12 @@ class PreSearch(pl.Callback):
                 rank=trainer.global_rank,
                 world_size=trainer.world_size,
                 on_progress=show,
+                labeler=self.labeler,
             )
             with torch.inference_mode():
+                if self.labeler is not None:
+                    on_every_rank(search.seed)
+                    on_first_rank(search.learn_vocabulary)
                 on_every_rank(search.run)
         if model_fingerprint(pl_module.loaded_policy, base_only=True) != pl_module.base_fingerprint:
             raise RuntimeError("the search changed the policy's weights, which must stay frozen until training")
@@ -118,6 +136,8 @@ class MapElitesPreSearch(PreSearch):
 
     Args:
         settings: How attempts are spent.
+        labeler: Names approaches instead of the domain, such as `elite_lightning.search.LlmLabeler`. Null leaves them
+            to the domain, which is deterministic.
     """
 
     search_class = MapElitesSearch

@@ -12,28 +12,34 @@ from dataclasses import dataclass, replace
 from multiprocessing.synchronize import Semaphore
 
 from elite_lightning.errors import UsageError
-from elite_lightning.types import Domain, Judgement, Problem, Reason, Verdict
+from elite_lightning.types import AmbiguousDomain, Domain, Judgement, Problem, Reason, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What to compute of a correct solution besides its verdict.
+    """What to compute of a solution besides its verdict.
 
     Args:
-        cell: The archive's cell.
-        strategy: The evaluation's key.
+        cell: The archive's cell, of a correct solution.
+        strategy: The evaluation's key, of a correct solution.
+        hits: The interpretations that it answers, of a solution that ran.
     """
 
     cell: bool = False
     strategy: bool = False
+    hits: bool = False
 
     def __or__(self, other: Want) -> Want:
-        return Want(self.cell or other.cell, self.strategy or other.strategy)
+        return Want(self.cell or other.cell, self.strategy or other.strategy, self.hits or other.hits)
 
     def select(self, judgement: Judgement) -> Judgement:
         """The judgement without what was not asked for."""
-        cell = judgement.cell if self.cell else None
-        return replace(judgement, cell=cell, strategy=judgement.strategy if self.strategy else None)
+        return replace(
+            judgement,
+            cell=judgement.cell if self.cell else None,
+            strategy=judgement.strategy if self.strategy else None,
+            hits=judgement.hits if self.hits else None,
+        )
 
 
 VERDICT_ONLY = Want()
@@ -67,6 +73,8 @@ def decide(domain: Domain, job: Job) -> Judgement:
     """Do one job. Raises as `judge` does."""
     try:
         known = job.known or Judgement(job.solution, domain.verify(job.problem, job.solution))
+        if job.want.hits and known.hits is None and known.verdict.reason in (None, Reason.WRONG_RESULT):
+            known = replace(known, hits=_hits(domain, job))
         if not known.verdict.correct:
             return known
         cell, strategy = known.cell, known.strategy
@@ -79,6 +87,11 @@ def decide(domain: Domain, job: Job) -> Judgement:
         raise
     except Exception as error:
         return failed(job, f"{type(error).__name__}: {error}")
+
+
+def _hits(domain: Domain, job: Job) -> tuple[bool, ...]:
+    """Asked of wrong results as well: a benchmark's rule of coverage need not agree with its verdict."""
+    return domain.interpretations(job.problem, job.solution) if isinstance(domain, AmbiguousDomain) else ()
 
 
 def failed(job: Job, detail: str) -> Judgement:

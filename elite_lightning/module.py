@@ -33,7 +33,7 @@ from elite_lightning.rollouts import Group, PendingGroups, Roller
 from elite_lightning.seeds import derive_seed
 from elite_lightning.step_metrics import over_ranks, rollout_metrics, seconds_metrics, update_metrics
 from elite_lightning.terms import GroupTensors, advantages_of, policy_count, policy_term, replay_term
-from elite_lightning.types import Domain, Sampling
+from elite_lightning.types import AmbiguousDomain, Domain, Sampling
 from elite_lightning.update import Passes, Term, accumulate_gradients
 from elite_lightning.verify import Want
 from elite_lightning.work import EvalBatch, Numbered, ReplayItem, StepBatch
@@ -261,4 +261,5 @@ class EliteModule(PolicyModule):
         # Without the step: base and trained policy meet the same random numbers, so their difference is less noisy.
         first = batch.chunk[0].index if batch.chunk else 0
         seed = derive_seed(self.seed, "evaluate", stage, first)
-        return self._start(batch.chunk, self.evaluation_samples[stage], seed, Want(strategy=True))
+        want = Want(strategy=True, hits=isinstance(self.domain, AmbiguousDomain))
+        return self._start(batch.chunk, self.evaluation_samples[stage], seed, want)

@@ -22,6 +22,8 @@ _FREE = frozenset(
         "trainer.enable_progress_bar",
         "trainer.enable_model_summary",
         "torch_threads",
+        *(f"search.init_args.labeler.init_args.endpoint.{name}" for name in ("base_url", "api_key_variable")),
+        *(f"search.init_args.labeler.init_args.endpoint.{name}" for name in ("timeout_s", "retries", "concurrency")),
     }
 )
 

@@ -80,15 +80,18 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """All that is known about one response: its solution, verdict and, where asked for, cell and strategy.
+    """All that is known about one response: its solution, verdict and, where asked for, cell, strategy and hits.
 
-    `cell` and `strategy` are computed for correct solutions only, and only when the caller asked for them.
+    `cell` and `strategy` are computed for correct solutions only, and only when the caller asked for them. `hits` says
+    which of an ambiguous problem's interpretations a solution answers; it is None where that was not asked or found
+    out, and empty where the problem is not ambiguous.
     """
 
     solution: str | None
     verdict: Verdict
     cell: Cell | None = None
     strategy: str | None = None
+    hits: tuple[bool, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,4 +236,20 @@ class Domain(Protocol):
 
     def strategy(self, problem: Problem, solution: str) -> str:
         """The evaluation's own key, kept apart from the cell so that nothing is trained on the metric."""
+        ...
+
+
+@runtime_checkable
+class AmbiguousDomain(Protocol):
+    """What a domain offers besides if its problems can have several interpretations, each with its own right answers.
+
+    `verify` then accepts an answer to any of them.
+    """
+
+    def interpretation_count(self, problem: Problem) -> int:
+        """How many interpretations a problem has; 0 if it is not one whose coverage is measured."""
+        ...
+
+    def interpretations(self, problem: Problem, solution: str) -> tuple[bool, ...]:
+        """Which interpretations a solution answers, as many as `interpretation_count` says."""
         ...

@@ -34,7 +34,8 @@ class VerificationPool:
 
     Every distinct pair of problem and solution is verified once, however often and from however many threads it is
     asked for, as long as it is among the 200,000 most recently used. Its cell and strategy are computed when they are
-    first asked for, and only if it is correct. Workers start with the first submission and end with `close`.
+    first asked for, and only if it is correct; the interpretations that it answers also if it ran and is wrong.
+    Workers start with the first submission and end with `close`.
 
     Args:
         domain: What decides; it is pickled once and sent to each worker.
@@ -138,7 +139,7 @@ class VerificationPool:
             task = self._task(job)
             earlier.add_done_callback(partial(self._extend, task))
             return task.future
-        if not earlier.result().verdict.correct:
+        if not earlier.result().verdict.correct and not job.want.hits:
             return earlier  # there is nothing to describe
         task = self._task(replace(job, known=earlier.result()))
         fresh.append(task)
@@ -151,7 +152,7 @@ class VerificationPool:
             return
         known = earlier.result()
         task.job = replace(task.job, known=known)
-        if known.verdict.correct:
+        if known.verdict.correct or task.job.want.hits:
             self._dispatch([task])
         else:
             self._settle(task, known)

@@ -15,12 +15,15 @@ from typing import Any, ClassVar
 
 from elite_lightning.archive import EliteArchive
 from elite_lightning.errors import UsageError
+from elite_lightning.search.approaches import Approaches
 from elite_lightning.search.attempt import Attempt
 from elite_lightning.search.identity import search_fingerprints
 from elite_lightning.search.journal import SearchJournal
+from elite_lightning.search.labeling import Labeler, Vocabulary
 from elite_lightning.search.readback import merge_journals, shard
 from elite_lightning.search.report import SearchProgress, SearchReport
 from elite_lightning.search.rounds import RoundRunner
+from elite_lightning.search.seeds import SeedLabels
 from elite_lightning.search.settings import SearchSettings
 from elite_lightning.search.state import Request, SearchState
 from elite_lightning.types import Codec, Domain, Problem, RolloutEngine
@@ -33,6 +36,11 @@ class ArchiveSearch(ABC):
     Every attempt goes to a journal, and all that is drawn by lot depends on the seed, the rank, the round, the batch
     and the problem's id only. So a search that was killed at any moment and is run again reads what it has, goes on,
     and ends with the same archive.
+
+    With a labeler the search has two parts. First come the seed samples of all problems. Then a vocabulary of
+    approaches is induced from those that are right, written to `vocabulary.json` and never changed again; the seed
+    samples are put under its names, and the search goes on with its approaches as targets. `run` does all of it; where
+    several ranks share the problems, each calls `seed`, one calls `learn_vocabulary`, and then each calls `run`.
 
     An attempt that our own verifier could not judge, although the pool tried again, is counted as `verifier_failure`.
     It stays so when the journal is read again: what was written down decides, not the luck of another try.
@@ -49,6 +57,7 @@ class ArchiveSearch(ABC):
         rank: This rank's index.
         world_size: Number of ranks that share the problems.
         on_progress: Called after every batch, those that are read back included.
+        labeler: Names approaches instead of the domain.
 
     Raises:
         UsageError: If two problems have the same id.
@@ -72,6 +81,7 @@ class ArchiveSearch(ABC):
         rank: int = 0,
         world_size: int = 1,
         on_progress: Callable[[SearchProgress], None] | None = None,
+        labeler: Labeler | None = None,
     ) -> None:
         self.domain, self.engine, self.codec, self.pool = domain, engine, codec, pool
         self.settings = settings or SearchSettings()
@@ -79,8 +89,9 @@ class ArchiveSearch(ABC):
         self.all_problems = list(problems)
         self.problems = shard(self.all_problems, rank, world_size)
         self.budget = self.settings.attempts_per_problem * len(self.problems)
+        self.labels = None if labeler is None else SeedLabels(self, labeler)
         self.fingerprints = search_fingerprints(
-            self.method, self.settings, domain, codec, self.all_problems, base_model
+            self.method, self.settings, domain, codec, self.all_problems, base_model, labeler
         )
         self._on_progress = on_progress
         repeated = [id_ for id_, count in Counter(p.id for p in self.all_problems).items() if count > 1]
@@ -103,14 +114,53 @@ class ArchiveSearch(ABC):
 
         Raises:
             JournalError: If the journal in the run folder cannot be used or was written by another search.
+            UsageError: If the labeler cannot do its work.
         """
-        state = SearchState(self._empty_archive(), self.problems)
-        with SearchJournal(self.journal_path(self.rank), self._meta(self.rank)) as journal:
+        if self.labels is None:
+            return self._search(Approaches(self.domain, self.pool), self.fingerprints, self.budget)
+        if not self.labels.path.is_file():
+            self.seed()
+            self.learn_vocabulary()
+        with self.labels.approaches() as (approaches, fingerprints):
+            self.labels.label_seeds(approaches, self.rank)
+            return self._search(approaches, fingerprints, self.budget)
+
+    def seed(self) -> None:
+        """Draw the seed samples of this rank's share; what a search with a labeler begins with.
+
+        Raises:
+            JournalError: As in `run`.
+            UsageError: If there is no labeler, or it will not be able to work.
+        """
+        with self._labels().unlabelled(self.rank) as approaches:
+            if approaches is not None:
+                self._search(approaches, self.fingerprints, self.settings.seed_samples * len(self.problems))
+
+    def learn_vocabulary(self) -> Vocabulary:
+        """Induce the vocabulary from the seed samples of all ranks and write it down, unless that was done.
+
+        Raises:
+            JournalError: If a rank has not drawn its seed samples.
+            UsageError: If there is no labeler, no seed sample is right, or the labeler cannot do its work.
+        """
+        return self._labels().learn()
+
+    def _labels(self) -> SeedLabels:
+        if self.labels is None:
+            raise UsageError("this search has no labeler: the domain names the approaches, and nothing is to be learnt")
+        return self.labels
+
+    def _search(self, approaches: Approaches, fingerprints: Mapping[str, str], budget: int) -> EliteArchive:
+        """Carry out rounds until `budget` attempts are made."""
+        archive = EliteArchive(approaches.judge, self.codec.encode_response, fingerprints)
+        state = SearchState(archive, self.problems, approaches.targets)
+        with SearchJournal(self.journal_path(self.rank), self.meta(self.rank)) as journal:
             runner = RoundRunner(
                 domain=self.domain,
                 engine=self.engine,
                 codec=self.codec,
                 pool=self.pool,
+                approaches=approaches,
                 settings=self.settings,
                 rank=self.rank,
                 state=state,
@@ -118,7 +168,7 @@ class ArchiveSearch(ABC):
                 on_batch=lambda round_: self._report_progress(round_, state),
             )
             round_ = 0
-            while state.archive.attempts < self.budget:
+            while state.archive.attempts < budget:
                 samples, requests = self._plan(round_, state)
                 runner.run(round_, samples, requests)
                 round_ += 1
@@ -133,9 +183,16 @@ class ArchiveSearch(ABC):
         Raises:
             JournalError: If a journal is missing, not finished, or does not fit.
         """
-        archive = self._empty_archive()
-        journals = {self.journal_path(rank): self._meta(rank) for rank in range(self.world_size)}
-        merge_journals(archive, self.pool, self.all_problems, journals, self.settings.attempts_per_problem)
+        if self.labels is None:
+            return self._merge(Approaches(self.domain, self.pool), self.fingerprints)
+        with self.labels.approaches() as (approaches, fingerprints):
+            return self._merge(approaches, fingerprints)
+
+    def _merge(self, approaches: Approaches, fingerprints: Mapping[str, str]) -> EliteArchive:
+        archive = EliteArchive(approaches.judge, self.codec.encode_response, fingerprints)
+        journals = {self.journal_path(rank): self.meta(rank) for rank in range(self.world_size)}
+        budget = self.settings.attempts_per_problem
+        merge_journals(archive, approaches, self.pool, self.all_problems, journals, budget)
         return archive
 
     def report(self) -> SearchReport:
@@ -148,18 +205,19 @@ class ArchiveSearch(ABC):
 
     def journal_path(self, rank: int) -> Path:
         """The journal of one rank: `search.sqlite`, or `search.rank1.sqlite` and so on for several ranks."""
+        return self.file_of_rank(self.journal_stem, rank)
+
+    def file_of_rank(self, stem: str, rank: int) -> Path:
+        """A SQLite file that each rank has for itself."""
         part = f".rank{rank}" if self.world_size > 1 else ""
-        return self.folder / f"{self.journal_stem}{part}.sqlite"
+        return self.folder / f"{stem}{part}.sqlite"
 
     def _all_attempts(self) -> Iterator[Attempt]:
         for rank in range(self.world_size):
             with SearchJournal(self.journal_path(rank)) as journal:
                 yield from journal.attempts()
 
-    def _empty_archive(self) -> EliteArchive:
-        return EliteArchive(self.pool.judge, self.codec.encode_response, self.fingerprints)
-
-    def _meta(self, rank: int) -> Mapping[str, Any]:
+    def meta(self, rank: int) -> Mapping[str, Any]:
         """What the journal must have been written with; the settings by name, so that a difference can be named."""
         fingerprints = {name: value for name, value in self.fingerprints.items() if name != "search"}
         shares = {"rank": rank, "world_size": self.world_size}

@@ -21,6 +21,7 @@ from elite_lightning.types import Cell
 
 _APPLICATION_ID = 0x454C4954  # "ELIT": tells our files from other people's databases
 _SCHEMA_VERSION = 1
+_VOCABULARY = "vocabulary"  # found out by the search itself, so no part of what it must have been started with
 _SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     """CREATE TABLE attempts (
@@ -101,6 +102,27 @@ class SearchJournal:
             for row in self._connection.execute("SELECT * FROM attempts ORDER BY id"):
                 yield _attempt(row)
 
+    @property
+    def vocabulary(self) -> str | None:
+        """Fingerprint of the vocabulary that the cells hold names of; None before a labeler's `relabel`."""
+        with self._errors():
+            row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (_VOCABULARY,)).fetchone()
+        return None if row is None else str(json.loads(row[0]))
+
+    def relabel(self, attempts: Sequence[Attempt], vocabulary: str) -> None:
+        """Replace outcome and cell of the attempts that are there, and name the vocabulary; all of it or nothing.
+
+        Args:
+            attempts: All attempts so far, with what they are under the new labels.
+            vocabulary: Its fingerprint.
+        """
+        rows = [(a.outcome.value, *(a.cell or (None, None)), a.id) for a in attempts]
+        with self._transaction():
+            self._connection.executemany(
+                "UPDATE attempts SET outcome = ?, approach = ?, structure = ? WHERE id = ?", rows
+            )
+            self._connection.execute("INSERT INTO meta VALUES (?, ?)", (_VOCABULARY, json.dumps(vocabulary)))
+
     def __len__(self) -> int:
         with self._errors():
             return int(self._connection.execute("SELECT count(*) FROM attempts").fetchone()[0])
@@ -148,6 +170,7 @@ class SearchJournal:
 
     def _check_meta(self, meta: Mapping[str, Any]) -> None:
         stored = {key: json.loads(value) for key, value in self._connection.execute("SELECT * FROM meta")}
+        stored.pop(_VOCABULARY, None)
         here = json.loads(json.dumps(dict(meta)))
         for key in [*here, *stored]:
             if key not in stored or key not in here or stored[key] != here[key]:

@@ -38,6 +38,6 @@ class MapElitesSearch(ArchiveSearch):
             return Request(problem)
         rng = random.Random(derive_seed(self.settings.seed or 0, "target", problem.id, round_))
         covered = covered_approaches(elite.cell for elite in elites)
-        target = choose_target(self.domain.approaches, covered, progress, state.rates, self.settings, rng)
+        target = choose_target(state.targets, covered, progress, state.rates, self.settings, rng)
         shows_parent = rng.random() < self.settings.parent_probability
         return Request(problem, target, choose_parent(elites, target, rng) if shows_parent else None, covered)

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from elite_lightning.archive import Outcome
+from elite_lightning.search.approaches import Approaches
 from elite_lightning.search.attempt import Attempt
 from elite_lightning.search.journal import JournalError, SearchJournal
 from elite_lightning.search.readback import insert_again
@@ -42,6 +43,7 @@ class RoundRunner:
         engine: Samples responses.
         codec: Text to tokens.
         pool: Verifies beside generation.
+        approaches: Names the approach of what is right; judges for the archive.
         settings: How attempts are spent.
         rank: Enters the seed of every batch, so that ranks do not draw alike.
         state: What the search knows; changed as attempts come in.
@@ -55,6 +57,7 @@ class RoundRunner:
         engine: RolloutEngine,
         codec: Codec,
         pool: VerificationPool,
+        approaches: Approaches,
         settings: SearchSettings,
         rank: int,
         state: SearchState,
@@ -62,7 +65,7 @@ class RoundRunner:
         on_batch: Callable[[int], None],
     ) -> None:
         self._domain, self._engine, self._codec, self._pool = domain, engine, codec, pool
-        self._settings, self._rank = settings, rank
+        self._approaches, self._settings, self._rank = approaches, settings, rank
         self._state, self._journal, self._on_batch = state, journal, on_batch
 
     def run(self, round_: int, samples: int, requests: Sequence[Request]) -> None:
@@ -105,11 +108,13 @@ class RoundRunner:
 
     def _prompt(self, request: Request) -> str:
         parent = None if request.parent is None else request.parent.solution
-        return self._domain.prompt(request.problem, request.target, parent)
+        target = None if request.target is None else self._approaches.describe(request.target)
+        return self._domain.prompt(request.problem, target, parent)
 
     def _settle(self, batch: _Batch) -> None:
         """Insert a verified batch and write it down."""
-        judgements = iter(batch.judgements.result())
+        problems = [c.request.problem for c in batch.candidates if c.is_whole]
+        judgements = iter(self._approaches.named(problems, batch.judgements.result()))
         attempts = [self._insert(batch, c, next(judgements) if c.is_whole else None) for c in batch.candidates]
         self._journal.append(attempts)
         self._state.record([c.request for c in batch.candidates], attempts)
@@ -146,7 +151,8 @@ class RoundRunner:
                 f"round {attempts[0].round} of the search journal {self._journal.path} does not follow from the rounds "
                 "before it, so another release wrote it; finish it with that one, or choose another run folder"
             )
-        insert_again(self._state.archive, self._pool, {r.problem.id: r.problem for r in requests}, attempts)
+        problems = {r.problem.id: r.problem for r in requests}
+        insert_again(self._state.archive, self._approaches, self._pool, problems, attempts)
         self._state.record(requests, attempts)
         self._on_batch(attempts[0].round)
 

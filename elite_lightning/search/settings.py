@@ -79,9 +79,15 @@ class SearchSettings:
         """All settings by dotted name, such as `sampling.temperature`."""
         return _flat(asdict(self))
 
-    def fingerprint(self, method: str) -> str:
-        """Hash of the settings and of the way of searching that they belong to."""
-        return hashlib.sha256(json.dumps([method, self.flat()], sort_keys=True).encode()).hexdigest()
+    def fingerprint(self, method: str, labeler: str | None = None) -> str:
+        """Hash of the settings and of the way of searching that they belong to.
+
+        Args:
+            method: Name of the way of searching.
+            labeler: Fingerprint of the labeler; None where the domain names approaches.
+        """
+        content = [method, self.flat(), *([] if labeler is None else [labeler])]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

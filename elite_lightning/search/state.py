@@ -34,10 +34,11 @@ class SearchState:
     Args:
         archive: Empty.
         problems: This rank's problems.
+        targets: The approaches that may be asked for.
     """
 
-    def __init__(self, archive: EliteArchive, problems: Iterable[Problem]) -> None:
-        self.archive = archive
+    def __init__(self, archive: EliteArchive, problems: Iterable[Problem], targets: Sequence[str] = ()) -> None:
+        self.archive, self.targets = archive, targets
         self.progress = {problem.id: Progress() for problem in problems}
         self.rates = SuccessRates()
         self._origin: dict[tuple[str, Cell], int] = {}

@@ -13,6 +13,7 @@ from typing import Any
 from elite_lightning.domains.sql.compare import Rows, same_rows
 from elite_lightning.domains.sql.executor import DatabaseError, Executor, Failure, Limits
 from elite_lightning.domains.sql.extract import extract_sql
+from elite_lightning.domains.sql.interpretations import golds_of, hits_by_ambiqt, is_of_ambiqt, right_by_any
 from elite_lightning.domains.sql.labeler import APPROACHES, label_approach
 from elite_lightning.domains.sql.prompts import Schema, compact_prompt, schema_of
 from elite_lightning.domains.sql.strategy import strategy_key
@@ -35,19 +36,26 @@ class SqlDomain:
     the problem's own and its differently filled copies, so that a query that is right by luck is wrong. Rows are
     compared as multisets, as lists where the problem is `ordered`, with columns by position.
 
+    A problem with several interpretations has `"golds"`, a query for each: a solution is right if it is right by any of
+    them, and `interpretations` says by which.
+
     An instance travels to other processes as its settings; connections and caches stay behind.
 
     Args:
         databases: Folder of databases in Spider's layout: `<name>/<name>.sqlite`, and beside it any number of other
             `.sqlite` files with the same schema and other rows. The files must not change while they are used.
         limits: What one query may use on one database.
+        originals: Folder of unchanged databases in the same layout, which AmbiQT's rule of coverage runs queries on.
     """
 
     name = "sql"
     approaches = APPROACHES
 
-    def __init__(self, databases: str | Path, limits: Limits | None = None) -> None:
+    def __init__(
+        self, databases: str | Path, limits: Limits | None = None, originals: str | Path | None = None
+    ) -> None:
         self.databases = Path(databases).resolve()
+        self.originals = None if originals is None else Path(originals).resolve()
         self.limits = limits or Limits()
         self._executor = Executor(self.limits)
         self._fingerprint: str | None = None
@@ -57,8 +65,8 @@ class SqlDomain:
         self._cell = lru_cache(maxsize=REMEMBERED_DESCRIPTORS)(self._compute_cell)
         self._strategy = lru_cache(maxsize=REMEMBERED_DESCRIPTORS)(self._compute_strategy)
 
-    def __reduce__(self) -> tuple[type[SqlDomain], tuple[Path, Limits]]:
-        return type(self), (self.databases, self.limits)
+    def __reduce__(self) -> tuple[type[SqlDomain], tuple[Path, Limits, Path | None]]:
+        return type(self), (self.databases, self.limits, self.originals)
 
     def fingerprint(self) -> str:
         """Hash of the rules, the limits, the form of the prompt, and every database file's name, size and bytes."""
@@ -87,9 +95,28 @@ class SqlDomain:
         """Run the solution on the problem's database and its copies, up to the first that it fails on.
 
         Raises:
-            UsageError: If a database is missing or broken, or the gold query cannot run.
+            UsageError: If a database is missing or broken, or a gold query cannot run.
         """
-        gold = _required(problem, "gold")
+        return right_by_any(self._verify(problem, gold, solution) for gold in golds_of(problem))
+
+    def interpretation_count(self, problem: Problem) -> int:
+        """How many interpretations a problem has, if it has several; else 0."""
+        count = len(golds_of(problem))
+        return count if count > 1 else 0
+
+    def interpretations(self, problem: Problem, solution: str) -> tuple[bool, ...]:
+        """By which gold a solution is right; of an AmbiQT problem, what AmbiQT's own rule says.
+
+        Raises:
+            UsageError: As in `verify`, or if AmbiQT's rule has no `originals`.
+        """
+        if not self.interpretation_count(problem):
+            return ()
+        if is_of_ambiqt(problem):
+            return hits_by_ambiqt(self._executor, self.originals, problem, solution)
+        return tuple(self._verify(problem, gold, solution).correct for gold in golds_of(problem))
+
+    def _verify(self, problem: Problem, gold: str, solution: str) -> Verdict:
         ordered = bool(problem.data.get("ordered", False))
         for path in self._paths(_required(problem, "database")):
             got = self._executor.run(path, solution)

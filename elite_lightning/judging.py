@@ -81,9 +81,9 @@ def decide(domain: Domain, job: Job) -> Judgement:
         return failed(job, f"{type(error).__name__}: {error}")
 
 
-def failed(job: Job, detail: str) -> Judgement:
-    """The judgement of a solution that our own machinery could not judge."""
-    return Judgement(job.solution, Verdict(False, 0.0, Reason.VERIFIER_FAILURE, detail))
+def failed(job: Job, detail: str, reason: Reason = Reason.VERIFIER_FAILURE) -> Judgement:
+    """The judgement of a solution that was not judged to the end."""
+    return Judgement(job.solution, Verdict(False, 0.0, reason, detail))
 
 
 def answer(domain: Domain, job: Job) -> Judgement | UsageError:

@@ -14,7 +14,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from elite_lightning.errors import UsageError
 from elite_lightning.judging import Job, failed, start_worker, work
-from elite_lightning.types import Judgement
+from elite_lightning.types import Judgement, Reason
 
 CHUNK = 16  # jobs that travel together: a task costs about a millisecond, most verdicts a fraction of it
 
@@ -47,7 +47,8 @@ class Crew:
     """Sends tasks to worker processes and hands each answer to `settle`, from a thread of its own.
 
     A chunk whose worker crashes, or takes longer than `timeout_s`, is split up and every job in it is tried again by
-    itself, so that only the job that is to blame ends as a failure of the verifier.
+    itself, so that only the job that is to blame is affected: one that took too long each time ends as a wrong answer
+    that used up its time, one that crashed its worker each time as a failure of the verifier.
 
     Args:
         payload: The pickled domain.
@@ -136,9 +137,13 @@ class Crew:
             if chunk.attempt < self._retries:
                 self._schedule(_Chunk([task], chunk.attempt + 1))
             else:
-                hung = isinstance(error, TimeoutError)
-                cause = f"took longer than {self._timeout_s} s" if hung else f"ended its worker ({error})"
-                self._settle(task, failed(task.job, f"{cause}, tried {self._retries + 1} times"))
+                self._settle(task, self._verdict_on(task, error))
+
+    def _verdict_on(self, task: Task, error: Exception) -> Judgement:
+        tried = f"tried {self._retries + 1} times"
+        if isinstance(error, TimeoutError):
+            return failed(task.job, f"took longer than {self._timeout_s} s, {tried}", Reason.TIMEOUT)
+        return failed(task.job, f"ended its worker ({error}), {tried}")
 
     def _replace(self, pool: ProcessPool) -> None:
         """Send what a broken pool had to a new one, unless new ones keep breaking before any job is done."""

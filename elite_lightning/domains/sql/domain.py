@@ -108,9 +108,7 @@ class SqlDomain:
         """
         gold, paths = _required(problem, "gold"), self.paths(_required(problem, "database"))
         ordered = problem.data.get("ordered")
-        return verify_sql(
-            self._executor, self.rule, paths, gold, solution, None if ordered is None else bool(ordered)
-        )
+        return verify_sql(self._executor, self.rule, paths, gold, solution, None if ordered is None else bool(ordered))
 
     def cell(self, problem: Problem, solution: str) -> Cell:
         """Approach and structure of a solution."""

@@ -34,6 +34,11 @@ OPEN_CONNECTIONS = 64  # per thread; a connection holds two file descriptors at 
 REMEMBERED_BYTES = 64_000_000  # of results, per thread
 REMEMBERED_NAMES = 4096  # databases whose tables and columns are remembered
 
+_OTHER_STATEMENTS = {
+    *("ALTER", "ANALYZE", "ATTACH", "BEGIN", "COMMIT", "CREATE", "DELETE", "DETACH", "DROP", "END", "EXPLAIN"),
+    *("INSERT", "PRAGMA", "REINDEX", "RELEASE", "REPLACE", "ROLLBACK", "SAVEPOINT", "UPDATE", "VACUUM"),
+}
+
 
 class _OfThread(threading.local):
     """What one thread holds: SQLite's connections must not be shared."""
@@ -148,6 +153,8 @@ def _refuse_text(sql: str, sql_bytes: int) -> Failure | None:
         return Failure(Reason.NO_SOLUTION, "there is no statement")
     if "\x00" in sql:
         return Failure(Reason.ERROR, "the query contains a NUL character")
-    if first_keyword(sql) not in QUERY_KEYWORDS:
-        return Failure(Reason.NOT_ALLOWED, f"a query begins with {', '.join(QUERY_KEYWORDS)}")
-    return None
+    keyword = first_keyword(sql)
+    if keyword in QUERY_KEYWORDS:
+        return None
+    reason = Reason.NOT_ALLOWED if keyword in _OTHER_STATEMENTS else Reason.ERROR
+    return Failure(reason, f"a query begins with {', '.join(QUERY_KEYWORDS)}")

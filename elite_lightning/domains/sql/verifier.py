@@ -38,7 +38,7 @@ def verify_sql(
     """
     scores, empty = [], True
     wanted_sql, got_sql = rule.prepare(gold), rule.prepare(solution)
-    for path in paths if rule.every_copy else paths[:1]:
+    for path in _judged(rule, paths):
         got = executor.run(path, got_sql)
         if isinstance(got, Failure):
             return Verdict(False, 0.0, got.reason, got.detail)
@@ -49,9 +49,19 @@ def verify_sql(
             return Verdict(False, 0.0, Reason.WRONG_RESULT, _difference(wanted, got, path))
         empty = empty and not wanted.rows
     reward = min(scores)
-    if reward < 1:
+    if reward < rule.right_from:
         return Verdict(False, reward, Reason.WRONG_RESULT, f"right in part: {rule.name} is {reward:.3f}")
     return Verdict(True, reward, detail=EMPTY if empty else "")
+
+
+def require_gold(executor: Executor, rule: Rule, paths: Sequence[Path], gold: str) -> None:
+    """Raise `GoldError` unless gold can be run on all databases that the rule looks at."""
+    for path in _judged(rule, paths):
+        _run_gold(executor, path, rule.prepare(gold))
+
+
+def _judged(rule: Rule, paths: Sequence[Path]) -> Sequence[Path]:
+    return paths if rule.every_copy else paths[:1]
 
 
 def _run_gold(executor: Executor, path: Path, gold: str) -> Rows:

@@ -57,13 +57,14 @@ class Rule:
 
     Args:
         name: What users call it.
-        score: From a pair to a number; 1 is right, and what is less is the reward. Over several databases the lowest
-            score counts.
+        score: From a pair to the reward. Over several databases the lowest counts.
         prepare: What is run in place of a query, gold's and the prediction's alike.
         every_copy: Whether the problem's copies of its database are judged too, or its own file only.
+        right_from: The lowest score of a prediction that is right.
     """
 
     name: str
     score: Callable[[Pair], float]
     prepare: Callable[[str], str] = unchanged
     every_copy: bool = False
+    right_from: float = 1.0

@@ -53,9 +53,7 @@ class _Search:
                 open_choices.append(self._choices(len(open_choices), *step))
         return False
 
-    def _choices(
-        self, place: int, rows: list[Row], free: list[_Column]
-    ) -> Iterator[tuple[list[Row], list[_Column]]]:
+    def _choices(self, place: int, rows: list[Row], free: list[_Column]) -> Iterator[tuple[list[Row], list[_Column]]]:
         """The rows and the columns left over, for each free column that can stand in this place."""
         wanted = Counter(tuple(row[: place + 1]) for row in self._gold)
         for choice in dict.fromkeys(free):

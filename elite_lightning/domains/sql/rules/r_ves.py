@@ -40,7 +40,7 @@ def reward_of(ratio: float) -> float:
 
 
 def r_ves(rewards: Sequence[float]) -> float:
-    """The score of a data set, in percent: mean of 100 * sqrt(reward), a wrong query's reward being 0. At most 111.8."""
+    """The score of a data set: mean of 100 * sqrt(reward), a wrong query's reward being 0. At most 111.8."""
     return 100 * statistics.fmean(math.sqrt(reward) for reward in rewards)
 
 
@@ -62,4 +62,4 @@ def timed_reward(pair: Pair, iterations: int = ITERATIONS) -> float:
     return math.sqrt(reward_of(mean_ratio(ratios)))
 
 
-R_VES = Rule("r_ves", timed_reward)
+R_VES = Rule("r_ves", timed_reward, right_from=math.sqrt(0.25))

@@ -42,7 +42,8 @@ class _Resolver:
 
     def _resolved(self, node: Node) -> Node:
         if isinstance(node, exp.Distinct) and len(node.expressions) == 1:
-            return node.expressions[0].transform(self._resolved)
+            inner: Node = node.expressions[0].transform(self._resolved)
+            return inner
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return node
         name, qualifier = node.name.lower(), node.table.lower()

@@ -91,7 +91,7 @@ def _number(node: Node) -> int | None:
 
 def _keys(tree: Node, terms: list[Node]) -> tuple[list[int], list[Node]] | None:
     """Sort keys as positions in the result and as expressions to append, or None where neither is certain."""
-    items = tree.selects
+    items: list[Node] = tree.selects if isinstance(tree, exp.Query) else []
     starred = any(item.is_star for item in items)
     outputs: list[int] = []
     expressions: list[Node] = []

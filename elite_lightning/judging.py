@@ -7,6 +7,7 @@ entry point imports heavy packages within functions, because a spawned process i
 from __future__ import annotations
 
 import pickle
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.synchronize import Semaphore
@@ -103,6 +104,8 @@ class _Worker:
 
 def start_worker(payload: bytes, ready: Semaphore) -> None:
     """Unpickle the domain before the first job's time begins; an error waits for that job, to reach the caller."""
+    # The pool's own handler would only run after the C function that a worker is to be stopped in.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ready.release()
     try:
         _Worker.domain = pickle.loads(payload)

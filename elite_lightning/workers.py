@@ -54,7 +54,7 @@ class Crew:
         payload: The pickled domain.
         workers: Number of processes; they start with the first task.
         timeout_s: Seconds that a worker may take for a chunk.
-        retries: How often a job is tried again.
+        retries: How often a job is tried again; at most once if it took too long.
         settle: Receives a task and its judgement, or an exception that the caller of the task should see.
     """
 
@@ -133,14 +133,16 @@ class Crew:
             self._settle(task, answer)
 
     def _try_again(self, chunk: _Chunk, error: Exception) -> None:
+        # Once by itself is enough for one that takes too long: it holds a worker for all of its time.
+        retries = min(self._retries, 1) if isinstance(error, TimeoutError) else self._retries
         for task in chunk.tasks:
-            if chunk.attempt < self._retries:
+            if chunk.attempt < retries:
                 self._schedule(_Chunk([task], chunk.attempt + 1))
             else:
-                self._settle(task, self._verdict_on(task, error))
+                self._settle(task, self._verdict_on(task, error, retries + 1))
 
-    def _verdict_on(self, task: Task, error: Exception) -> Judgement:
-        tried = f"tried {self._retries + 1} times"
+    def _verdict_on(self, task: Task, error: Exception, attempts: int) -> Judgement:
+        tried = f"tried {attempts} times"
         if isinstance(error, TimeoutError):
             return failed(task.job, f"took longer than {self._timeout_s} s, {tried}", Reason.TIMEOUT)
         return failed(task.job, f"ended its worker ({error}), {tried}")

@@ -181,7 +181,7 @@ def test_rule_and_copies_travel_and_show_in_the_fingerprint(root, tmp_path):
     domain = SqlDomain(root, rule="test_suite", copies=tmp_path)
     twin = pickle.loads(pickle.dumps(domain))
     assert (twin.rule, twin.copies) == (domain.rule, domain.copies)
-    assert [path.name for path in twin.paths("firm")] == [
+    assert [path.name for path in twin._paths("firm")] == [
         *("firm.sqlite", "copy_1.sqlite", "copy_2.sqlite", "more.sqlite")
     ]
     prints = [SqlDomain(root), SqlDomain(root, rule="bird_ex"), SqlDomain(root, copies=tmp_path)]

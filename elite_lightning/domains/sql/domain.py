@@ -66,7 +66,7 @@ class SqlDomain:
         self.copies = None if copies is None else Path(copies).resolve()
         self._executor = Executor(self.limits)
         self._fingerprint: str | None = None
-        self.paths = lru_cache(maxsize=None)(self._find_paths)
+        self._paths = lru_cache(maxsize=None)(self._find_paths)
         self._schema: Callable[[Path], Schema] = lru_cache(maxsize=None)(schema_of)
         self._cell = lru_cache(maxsize=REMEMBERED_DESCRIPTORS)(self._compute_cell)
         self._strategy = lru_cache(maxsize=REMEMBERED_DESCRIPTORS)(self._compute_strategy)
@@ -92,7 +92,7 @@ class SqlDomain:
         Raises:
             DatabaseError: If the problem's database is missing or broken.
         """
-        own = self.paths(_required(problem, "database"))[0]
+        own = self._paths(_required(problem, "database"))[0]
         self._executor.columns(own)  # says what is wrong with a file that is not a database
         return compact_prompt(self._schema(own), problem.question, target, parent)
 
@@ -106,7 +106,7 @@ class SqlDomain:
         Raises:
             UsageError: If a database is missing or broken, or the gold query cannot run.
         """
-        gold, paths = _required(problem, "gold"), self.paths(_required(problem, "database"))
+        gold, paths = _required(problem, "gold"), self._paths(_required(problem, "database"))
         ordered = problem.data.get("ordered")
         return verify_sql(self._executor, self.rule, paths, gold, solution, None if ordered is None else bool(ordered))
 
@@ -125,11 +125,12 @@ class SqlDomain:
         return strategy_key(sql, self._tables(database))
 
     def _tables(self, database: str) -> dict[str, tuple[str, ...]]:
-        return self._executor.columns(self.paths(database)[0])
+        return self._executor.columns(self._paths(database)[0])
 
     def _find_paths(self, database: str) -> tuple[Path, ...]:
         """The problem's own file, then its copies by name."""
-        own = self.databases / database / f"{database}{SUFFIX}"
+        folder = self.databases / database
+        own = folder / f"{folder.name}{SUFFIX}"
         if not own.is_file():
             raise DatabaseError(
                 f"no database file at {own}: check the folder of databases ({self.databases}) "

@@ -42,7 +42,7 @@ class ScoringDomain(SqlDomain):
             UsageError: If a database is missing or broken.
         """
         rule, gold = rule_named(problem.data["rule"]), problem.data["gold"]
-        paths = self.paths(problem.data["database"])
+        paths = self._paths(problem.data["database"])
         try:
             require_gold(self._executor, rule, paths, gold)
             return verify_sql(self._executor, rule, paths, gold, solution)

@@ -176,6 +176,8 @@ class Session:
                 return Failure(Reason.TOO_MANY_ROWS, f"more than {self._limits.rows} rows")
             if size > self._limits.result_bytes:
                 return Failure(Reason.TOO_LARGE, f"more than {self._limits.result_bytes} bytes of result")
+        if time.monotonic() > self._deadline:  # within a single function SQLite does not ask whether to go on
+            return self._used_up()
         self.result_bytes = size
         return Rows(len(cursor.description), rows)
 

@@ -1,16 +1,8 @@
-"""Judge one response in this process; and what a worker process runs to judge many.
-
-A worker imports this file and the domain, nothing heavier: no torch, no Lightning. That holds as long as the program's
-entry point imports heavy packages within functions, because a spawned process imports the main module again.
-"""
+"""Judge one response in this process."""
 
 from __future__ import annotations
 
-import pickle
-import signal
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.synchronize import Semaphore
 
 from elite_lightning.errors import UsageError
 from elite_lightning.types import Domain, Judgement, Problem, Reason, Verdict
@@ -93,28 +85,3 @@ def answer(domain: Domain, job: Job) -> Judgement | UsageError:
         return decide(domain, job)
     except UsageError as error:
         return error
-
-
-class _Worker:
-    """What a worker process holds."""
-
-    domain: Domain | None = None
-    error: Exception | None = None
-
-
-def start_worker(payload: bytes, ready: Semaphore) -> None:
-    """Unpickle the domain before the first job's time begins; an error waits for that job, to reach the caller."""
-    # The pool's own handler would only run after the C function that a worker is to be stopped in.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ready.release()
-    try:
-        _Worker.domain = pickle.loads(payload)
-    except Exception as error:
-        _Worker.error = error
-
-
-def work(jobs: Sequence[Job]) -> list[Judgement | UsageError]:
-    """Do a chunk of jobs in a worker process."""
-    if _Worker.domain is None:
-        raise RuntimeError(f"a verification worker could not load the domain: {_Worker.error!r}")
-    return [answer(_Worker.domain, job) for job in jobs]

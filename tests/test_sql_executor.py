@@ -263,13 +263,8 @@ def test_many_queries_leave_no_file_and_no_process_behind(path, tmp_path):
         folder = tmp_path / f"db{index}"
         folder.mkdir()
         shutil.copy(path, folder / f"db{index}.sqlite")
-    kinds = [
-        "SELECT id FROM emp -- {}",
-        "SELECT x{} FROM emp",
-        "DROP TABLE emp -- {}",
-        ENDLESS + "i + {} FROM n",
-        "({}",
-    ]
+    endless = ENDLESS + "i + {} FROM n"
+    kinds = ["SELECT id FROM emp -- {}", "SELECT x{} FROM emp", "DROP TABLE emp -- {}", endless, "({}"]
     items = [
         (Problem(str(n), "?", {"database": f"db{n % 80}", "gold": "SELECT id FROM emp", "rule": "bird_ex"}),
          kinds[n % len(kinds)].format(n))

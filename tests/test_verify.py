@@ -349,3 +349,19 @@ def test_a_main_module_without_a_guard_is_reported_instead_of_looping(tmp_path):
     )
     assert done.returncode != 0
     assert b"workers end before they begin" in done.stderr
+
+
+def test_slow_solutions_do_not_time_out_because_they_travel_together(domain):
+    """Each takes 0.3 of 1 second; a worker gives back what it has not begun after a quarter of the time."""
+    items = [(PROBLEM, f"42 slow {index}") for index in range(8)]
+    with VerificationPool(domain, workers=1, timeout_s=1.0, retries=0) as pool:
+        pool.judge_many([(PROBLEM, "warm up")])
+        assert all(part.verdict.correct for part in pool.judge_many(items))
+    assert len(domain.calls()) == 9
+
+
+def test_no_solution_answers_for_another_even_without_retries(domain):
+    items = [(PROBLEM, f"42 {index}") for index in range(20)] + [(PROBLEM, "hang"), (PROBLEM, "exit")]
+    with VerificationPool(domain, workers=1, timeout_s=0.7, retries=0) as pool:
+        reasons = [part.verdict.reason for part in pool.judge_many(items)]
+    assert reasons == [None] * 20 + [Reason.TIMEOUT, Reason.VERIFIER_FAILURE]

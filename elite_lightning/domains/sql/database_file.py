@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,13 +20,9 @@ class DatabaseError(UsageError):
     """A database file that cannot be used; says nothing about any solution."""
 
 
-class Stamp(NamedTuple):
-    """What a file system says about a file; another stamp means that the content has to be read again."""
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
+Stamp = tuple[int, int, int, int]
+"""What a file system says about a file: device, inode, size in bytes, nanosecond of the last change. Another stamp
+means that the content has to be read again."""
 
 
 class ColumnNames(NamedTuple):
@@ -65,10 +62,10 @@ def connect(path: Path) -> sqlite3.Connection:
 def stamp_of(path: Path) -> Stamp:
     """The file's stamp; of a missing file one that equals no other file's."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError:
-        return Stamp(0, 0, -1, 0)
-    return Stamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return 0, 0, -1, 0
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @lru_cache(maxsize=_HASHED_FILES)

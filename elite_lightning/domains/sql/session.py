@@ -42,6 +42,9 @@ _REASONS = {
 _BROKEN_FILE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
+_SIZED = (str, bytes)
+
+
 class Failure(NamedTuple):
     """Why a query gave no rows, as a reason and one line for people."""
 
@@ -171,7 +174,8 @@ class Session:
         size = 0
         for row in cursor:
             rows.append(row)
-            size += sum(len(cell) if isinstance(cell, str | bytes) else 8 for cell in row)
+            for cell in row:
+                size += len(cell) if cell.__class__ in _SIZED else 8
             if len(rows) > self._limits.rows:
                 return Failure(Reason.TOO_MANY_ROWS, f"more than {self._limits.rows} rows")
             if size > self._limits.result_bytes:

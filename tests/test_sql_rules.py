@@ -344,3 +344,9 @@ def test_r_ves_rewards_the_faster_of_two_right_queries(root):
     assert verdict(root, "r_ves", slow, "SELECT 7").reward == pytest.approx(math.sqrt(1.25))
     assert verdict(root, "r_ves", "SELECT 7", slow).reward == pytest.approx(0.5)
     assert verdict(root, "r_ves", "SELECT 7", "SELECT 8").reward == 0
+
+
+def test_the_documentation_names_every_rule_and_every_reason():
+    text = (Path(__file__).parents[1] / "docs" / "sql_rules.md").read_text()
+    for name in [*RULES, *(reason.value for reason in Reason)]:
+        assert f"| `{name}` |" in text, name

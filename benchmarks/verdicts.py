@@ -3,8 +3,8 @@
     python benchmarks/verdicts.py --root ../shared/data/spider --workers 1
 
 Both sides judge by BIRD's rule, the equality of the sets of rows, which costs next to nothing, so that what is compared
-is the running of queries: a process pool that opens a fresh connection for each prediction, runs it and gold, and knows
-no limits, as the official script does; and the verification pool, guards and limits included. A response is gold with
+is the running of queries: a process pool that opens a fresh connection for each query, prediction and gold, and knows
+no limits, as the official scripts do; and the verification pool, guards and limits included. A response is gold with
 some more white space behind it, so that every one is another text and has to be run. One response a problem is what a
 benchmark asks for, eight are what training asks for. Starting processes is not counted. `/s/worker` is by the clock,
 `/cpu-s` by the processor time of the workers and of the process that feeds them, which a busy machine changes little.
@@ -44,16 +44,18 @@ def pairs_of(root: Path, responses: int) -> list[Pair]:
     return [(item["db_id"], item["query"] + " " * n, item["query"]) for item in items for n in range(responses)]
 
 
-def fresh_connection(task: tuple[str, str, str]) -> bool:
-    path, prediction, gold = task
-    try:
+def fresh_connections(task: tuple[str, str, str]) -> bool:
+    path, *queries = task
+    results = []
+    for query in queries:
         connection = sqlite3.connect(path)
-        predicted = connection.execute(prediction).fetchall()
-        wanted = connection.execute(gold).fetchall()
-        connection.close()
-    except sqlite3.Error:
-        return False
-    return set(predicted) == set(wanted)
+        try:
+            results.append(set(connection.execute(query).fetchall()))
+        except sqlite3.Error:
+            return False
+        finally:
+            connection.close()
+    return results[0] == results[1]
 
 
 class Stopwatch:
@@ -77,9 +79,9 @@ def official(root: Path, pairs: list[Pair], workers: int) -> tuple[tuple[float, 
     """Time and verdicts of a process pool; a task a pair, as the script does it."""
     tasks = [(str(root / "database" / name / f"{name}.sqlite"), *rest) for name, *rest in pairs]
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        pool.map(fresh_connection, tasks[:1] * workers, chunksize=1)
+        pool.map(fresh_connections, tasks[:1] * workers, chunksize=1)
         watch = Stopwatch()
-        verdicts = [result.get() for result in [pool.apply_async(fresh_connection, (task,)) for task in tasks]]
+        verdicts = [result.get() for result in [pool.apply_async(fresh_connections, (task,)) for task in tasks]]
         return watch.read(), verdicts
 
 

@@ -6,6 +6,7 @@ entry point imports heavy packages within functions, because a spawned process i
 
 from __future__ import annotations
 
+import gc
 import pickle
 import signal
 import time
@@ -32,6 +33,7 @@ def start_worker(payload: bytes, ready: Semaphore) -> None:
     ready.release()
     try:
         _Worker.domain = pickle.loads(payload)
+        gc.freeze()  # what is loaded now stays: the collector need not look at it after every few verdicts
     except Exception as error:
         _Worker.error = error
 

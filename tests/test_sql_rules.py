@@ -291,6 +291,16 @@ def test_column_permutations_agree_with_trying_all(tables):
         assert (rule_named("test_suite").score(pair) == 1) is (looks_equal and same)
 
 
+def test_tables_that_look_alike_in_every_row_and_column_are_told_apart():
+    """Rows are the edges of a ring of six, or of two rings of three: each row and each column holds two ones."""
+    ring = [tuple(int(j in (i, (i + 1) % 6)) for j in range(6)) for i in range(6)]
+    rings = [tuple(int(i // 3 == j // 3 and j % 3 in (i % 3, (i + 1) % 3)) for j in range(6)) for i in range(6)]
+    turned = [tuple(row[j] for j in (3, 1, 5, 0, 2, 4)) for row in reversed(ring)]
+    for got, expected in ((turned, 1), (rings, 0), (ring[::-1], 1)):
+        pair = Pair(Query("", Rows(6, ring)), Query("", Rows(6, got)), None)
+        assert rule_named("test_suite").score(pair) == expected
+
+
 @pytest.mark.parametrize("columns", [12, 600])
 def test_many_equal_columns_do_not_explode(columns):
     rows = [(1,) * columns] * 5 + [(2,) * columns]

@@ -71,7 +71,7 @@ def test_counts_scores_and_errors_by_rule_and_difficulty(root, workers):
 
 
 def test_predictions_are_run_as_they_are_written(root):
-    answers = ["```sql\nSELECT name FROM emp\n```", "", "DROP TABLE emp", "SELECT 1"]
+    answers = ["```sql\nSELECT name FROM emp\n```", "", "DROP TABLE emp", "SELECT wrong too"]
     verdicts = score_predictions(GOLDS, answers, root, ("bird_ex",), workers=0).verdicts["bird_ex"]
     assert [verdict.reason for verdict in verdicts] == [
         *(Reason.ERROR, Reason.NO_SOLUTION, Reason.NOT_ALLOWED, Reason.GOLD_FAILED)

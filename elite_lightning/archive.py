@@ -30,9 +30,14 @@ class Outcome(StrEnum):
     TRUNCATED = Reason.TRUNCATED.value
     NOT_ALLOWED = Reason.NOT_ALLOWED.value
     ERROR = Reason.ERROR.value
+    TOO_LONG = Reason.TOO_LONG.value
+    TOO_MANY_STEPS = Reason.TOO_MANY_STEPS.value
     TIMEOUT = Reason.TIMEOUT.value
+    TOO_MANY_ROWS = Reason.TOO_MANY_ROWS.value
     TOO_LARGE = Reason.TOO_LARGE.value
+    OUT_OF_MEMORY = Reason.OUT_OF_MEMORY.value
     WRONG_RESULT = Reason.WRONG_RESULT.value
+    GOLD_FAILED = Reason.GOLD_FAILED.value
     VERIFIER_FAILURE = Reason.VERIFIER_FAILURE.value
 
     @property

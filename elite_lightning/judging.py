@@ -1,15 +1,8 @@
-"""Judge one response in this process; and what a worker process runs to judge many.
-
-A worker imports this file and the domain, nothing heavier: no torch, no Lightning. That holds as long as the program's
-entry point imports heavy packages within functions, because a spawned process imports the main module again.
-"""
+"""Judge one response in this process."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.synchronize import Semaphore
 
 from elite_lightning.errors import UsageError
 from elite_lightning.types import AmbiguousDomain, Domain, Judgement, Problem, Reason, Verdict
@@ -94,9 +87,9 @@ def _hits(domain: Domain, job: Job) -> tuple[bool, ...]:
     return domain.interpretations(job.problem, job.solution) if isinstance(domain, AmbiguousDomain) else ()
 
 
-def failed(job: Job, detail: str) -> Judgement:
-    """The judgement of a solution that our own machinery could not judge."""
-    return Judgement(job.solution, Verdict(False, 0.0, Reason.VERIFIER_FAILURE, detail))
+def failed(job: Job, detail: str, reason: Reason = Reason.VERIFIER_FAILURE) -> Judgement:
+    """The judgement of a solution that was not judged to the end."""
+    return Judgement(job.solution, Verdict(False, 0.0, reason, detail))
 
 
 def answer(domain: Domain, job: Job) -> Judgement | UsageError:
@@ -105,26 +98,3 @@ def answer(domain: Domain, job: Job) -> Judgement | UsageError:
         return decide(domain, job)
     except UsageError as error:
         return error
-
-
-class _Worker:
-    """What a worker process holds."""
-
-    domain: Domain | None = None
-    error: Exception | None = None
-
-
-def start_worker(payload: bytes, ready: Semaphore) -> None:
-    """Unpickle the domain before the first job's time begins; an error waits for that job, to reach the caller."""
-    ready.release()
-    try:
-        _Worker.domain = pickle.loads(payload)
-    except Exception as error:
-        _Worker.error = error
-
-
-def work(jobs: Sequence[Job]) -> list[Judgement | UsageError]:
-    """Do a chunk of jobs in a worker process."""
-    if _Worker.domain is None:
-        raise RuntimeError(f"a verification worker could not load the domain: {_Worker.error!r}")
-    return [answer(_Worker.domain, job) for job in jobs]

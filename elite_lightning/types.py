@@ -20,9 +20,14 @@ class Reason(StrEnum):
     TRUNCATED = "truncated"  # the response hit the length limit before it ended
     NOT_ALLOWED = "not_allowed"  # the solution does something that a solution may not do
     ERROR = "error"  # the solution could not be run
-    TIMEOUT = "timeout"  # the solution used up its budget of steps or time
-    TOO_LARGE = "too_large"  # the solution's result passed the limit on rows, bytes or memory
+    TOO_LONG = "too_long"  # the solution's own text passed the limit on its length
+    TOO_MANY_STEPS = "too_many_steps"  # the solution used up its budget of steps, which are the same on every machine
+    TIMEOUT = "timeout"  # the solution used up its time
+    TOO_MANY_ROWS = "too_many_rows"  # the solution's result has more rows than allowed
+    TOO_LARGE = "too_large"  # the solution's result, or a value on the way to it, passed the limit on its size
+    OUT_OF_MEMORY = "out_of_memory"  # the solution needed more memory than allowed
     WRONG_RESULT = "wrong_result"  # it ran, and the result is not the right one
+    GOLD_FAILED = "gold_failed"  # the reference solution cannot be run: says nothing about this one
     VERIFIER_FAILURE = "verifier_failure"  # our own fault: excluded from statistics, never a wrong answer
 
 

@@ -41,10 +41,11 @@ class VerificationPool:
         domain: What decides; it is pickled once and sent to each worker.
         workers: Number of worker processes. 0 judges in this process, which helps in a debugger, and protects
             neither from crashes nor from endless loops.
-        timeout_s: Seconds that a worker may take for up to 16 solutions together, and for a single one when it is
-            tried again. A worker that takes longer is killed.
-        retries: How often a solution is tried again, by itself, after its worker crashed or hung. After that its
-            verdict is `Reason.VERIFIER_FAILURE`.
+        timeout_s: Seconds that a worker may take for a solution: at least three quarters of them when solutions travel
+            together, all of them when it is tried again by itself. A worker that takes longer is killed.
+        retries: How often a solution is tried again, by itself, after its worker crashed; at most once after it took
+            too long. After that its verdict is `Reason.VERIFIER_FAILURE`, which counts as no answer, or
+            `Reason.TIMEOUT`, a wrong one: what takes too long by itself too is to blame for it.
 
     Attributes:
         executed: Pairs that were sent to be verified so far, each counted once.

@@ -13,10 +13,13 @@ from functools import partial
 from pebble import ProcessExpired, ProcessPool
 
 from elite_lightning.errors import UsageError
-from elite_lightning.judging import Job, failed, start_worker, work
-from elite_lightning.types import Judgement
+from elite_lightning.judging import Job, failed
+from elite_lightning.types import Judgement, Reason
+from elite_lightning.wire import Packed, pack_job, unpack_answer
+from elite_lightning.worker import start_worker, work
 
-CHUNK = 16  # jobs that travel together: a task costs about a millisecond, most verdicts a fraction of it
+CHUNK = 64  # jobs that travel together: a task costs about half a millisecond, most verdicts a tenth of it
+PATIENCE = 0.25  # share of a chunk's time after which its worker begins no further job and gives the others back
 
 # How many pools may break in a row. A pool breaks when a worker dies before it is known what it works on: at start, or,
 # on a busy machine, so soon after it began that this cannot be told apart.
@@ -47,13 +50,15 @@ class Crew:
     """Sends tasks to worker processes and hands each answer to `settle`, from a thread of its own.
 
     A chunk whose worker crashes, or takes longer than `timeout_s`, is split up and every job in it is tried again by
-    itself, so that only the job that is to blame ends as a failure of the verifier.
+    itself, so that only the job that is to blame is affected: one that took too long each time ends as a wrong answer
+    that used up its time, one that crashed its worker each time as a failure of the verifier.
 
     Args:
         payload: The pickled domain.
         workers: Number of processes; they start with the first task.
-        timeout_s: Seconds that a worker may take for a chunk.
-        retries: How often a job is tried again.
+        timeout_s: Seconds that a worker may take for a chunk. It gives back what it has not begun after a quarter of
+            them, so that a chunk times out only through a single job.
+        retries: How often a job is tried again; at most once if it took too long.
         settle: Receives a task and its judgement, or an exception that the caller of the task should see.
     """
 
@@ -109,14 +114,14 @@ class Crew:
             pool = self._pool
             self._running.add(chunk)
             try:
-                jobs = [task.job for task in chunk.tasks]
-                answers = pool.schedule(work, args=[jobs], timeout=self._timeout_s)
+                jobs = [pack_job(task.job) for task in chunk.tasks]
+                answers = pool.schedule(work, args=[jobs, PATIENCE * self._timeout_s], timeout=self._timeout_s)
             except RuntimeError:  # it broke since the last time that we looked
                 self._replace(pool)
                 return
         answers.add_done_callback(partial(self._collect, pool, chunk))
 
-    def _collect(self, pool: ProcessPool, chunk: _Chunk, answers: Future[list[Judgement | UsageError]]) -> None:
+    def _collect(self, pool: ProcessPool, chunk: _Chunk, answers: Future[list[Packed | UsageError]]) -> None:
         """Hand over a chunk's answers, or decide what becomes of a chunk that has none."""
         error = answers.exception()
         if isinstance(error, BrokenProcessPool):
@@ -128,17 +133,26 @@ class Crew:
         if isinstance(error, TimeoutError | ProcessExpired):
             self._try_again(chunk, error)
             return
-        for task, answer in zip(chunk.tasks, _each(answers, error, len(chunk.tasks)), strict=True):
+        settled = list(_each(answers, error, len(chunk.tasks)))
+        for task, answer in zip(chunk.tasks, settled, strict=False):
             self._settle(task, answer)
+        if len(settled) < len(chunk.tasks):
+            self._schedule(_Chunk(chunk.tasks[len(settled) :], chunk.attempt))
 
     def _try_again(self, chunk: _Chunk, error: Exception) -> None:
+        # Once by itself is enough for one that takes too long: it holds a worker for all of its time.
+        retries = min(self._retries, 1) if isinstance(error, TimeoutError) else self._retries
         for task in chunk.tasks:
-            if chunk.attempt < self._retries:
+            if chunk.attempt < retries or len(chunk.tasks) > 1:  # each has a right to be judged by itself
                 self._schedule(_Chunk([task], chunk.attempt + 1))
             else:
-                hung = isinstance(error, TimeoutError)
-                cause = f"took longer than {self._timeout_s} s" if hung else f"ended its worker ({error})"
-                self._settle(task, failed(task.job, f"{cause}, tried {self._retries + 1} times"))
+                self._settle(task, self._verdict_on(task, error, chunk.attempt + 1))
+
+    def _verdict_on(self, task: Task, error: Exception, attempts: int) -> Judgement:
+        tried = f"tried {attempts} times"
+        if isinstance(error, TimeoutError):
+            return failed(task.job, f"took longer than {self._timeout_s} s, {tried}", Reason.TIMEOUT)
+        return failed(task.job, f"ended its worker ({error}), {tried}")
 
     def _replace(self, pool: ProcessPool) -> None:
         """Send what a broken pool had to a new one, unless new ones keep breaking before any job is done."""
@@ -158,10 +172,10 @@ class Crew:
                 self._settle(task, RuntimeError("verification workers end before they begin: see their error above"))
 
 
-def _each(answers: Future[list[Judgement | UsageError]], error: BaseException | None, count: int) -> Iterator[Answer]:
-    """The answers of a chunk, or the error that befell all of it, such as a domain that cannot be loaded."""
+def _each(answers: Future[list[Packed | UsageError]], error: BaseException | None, count: int) -> Iterator[Answer]:
+    """The answers of a chunk as far as it came, or the error that befell all of it, such as an unloadable domain."""
     if error is None:
-        yield from answers.result()
+        yield from map(unpack_answer, answers.result())
     else:
         wrapped = error if isinstance(error, Exception) else RuntimeError(repr(error))
         yield from [wrapped] * count

@@ -35,17 +35,17 @@ def same_rows(gold: Rows, got: Rows, ordered: bool) -> bool:
         return False
     if _equal(gold.rows, got.rows, ordered):
         return True
-    names = [_clusters(gold.rows, got.rows, column) for column in range(gold.columns)]
+    names = [number_clusters(gold.rows, got.rows, column) for column in range(gold.columns)]
     if not any(names):
         return False
-    return _equal(_renamed(gold.rows, names), _renamed(got.rows, names), ordered)
+    return _equal(with_clusters(gold.rows, names), with_clusters(got.rows, names), ordered)
 
 
 def _equal(left: list[Row], right: list[Row], ordered: bool) -> bool:
     return left == right if ordered else Counter(left) == Counter(right)
 
 
-def _clusters(left: list[Row], right: list[Row], column: int) -> dict[float, float]:
+def number_clusters(left: list[Row], right: list[Row], column: int) -> dict[float, float]:
     """The first number of its cluster for each number of a column; empty if the column holds no float."""
     cells = [row[column] for rows in (left, right) for row in rows]
     if not any(isinstance(cell, float) for cell in cells):
@@ -60,6 +60,6 @@ def _clusters(left: list[Row], right: list[Row], column: int) -> dict[float, flo
     return names
 
 
-def _renamed(rows: list[Row], names: list[dict[float, float]]) -> list[Row]:
+def with_clusters(rows: list[Row], names: list[dict[float, float]]) -> list[Row]:
     """The rows with every number replaced by its cluster's first."""
     return [tuple(name.get(cell, cell) for cell, name in zip(row, names, strict=True)) for row in rows]

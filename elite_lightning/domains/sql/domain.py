@@ -10,31 +10,32 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from elite_lightning.domains.sql.compare import Rows, same_rows
-from elite_lightning.domains.sql.executor import DatabaseError, Executor, Failure, Limits
+from elite_lightning.domains.sql.executor import DatabaseError, Executor, Limits
 from elite_lightning.domains.sql.extract import extract_sql
 from elite_lightning.domains.sql.interpretations import golds_of, hits_by_ambiqt, is_of_ambiqt, right_by_any
 from elite_lightning.domains.sql.labeler import APPROACHES, label_approach
 from elite_lightning.domains.sql.prompts import Schema, compact_prompt, schema_of
+from elite_lightning.domains.sql.rules import rule_named
 from elite_lightning.domains.sql.strategy import strategy_key
 from elite_lightning.domains.sql.structure import structure_of
+from elite_lightning.domains.sql.verifier import verify_sql
 from elite_lightning.errors import UsageError
-from elite_lightning.types import Cell, Problem, Reason, Verdict
+from elite_lightning.types import Cell, Problem, Verdict
 
 RULES_VERSION = 1
 """To be raised with every change to verdicts, cells, keys or extraction: archives of another version are refused."""
 
 SUFFIX = ".sqlite"
-REMEMBERED_GOLDS = 4096
 REMEMBERED_DESCRIPTORS = 100_000
 
 
 class SqlDomain:
-    """Questions to SQLite databases; `Problem.data` is `{"database": name, "gold": sql, "ordered": bool}`.
+    """Questions to SQLite databases; `Problem.data` is `{"database": name, "gold": sql}`.
 
     A solution is right when it returns the rows of the gold query on every database file of the problem's folder:
-    the problem's own and its differently filled copies, so that a query that is right by luck is wrong. Rows are
-    compared as multisets, as lists where the problem is `ordered`, with columns by position.
+    the problem's own and its differently filled copies, so that a query that is right by luck is wrong. What counts
+    as the same rows, and whether copies are looked at, is the rule's to say; for the default rule a problem may have
+    `"ordered": bool` as well, which says whether the order of rows counts and takes the place of gold's ORDER BY.
 
     A problem with several interpretations has `"golds"`, a query for each: a solution is right if it is right by any of
     them, and `interpretations` says by which.
@@ -45,35 +46,50 @@ class SqlDomain:
         databases: Folder of databases in Spider's layout: `<name>/<name>.sqlite`, and beside it any number of other
             `.sqlite` files with the same schema and other rows. The files must not change while they are used.
         limits: What one query may use on one database.
+        rule: How results are compared: `default`, or a benchmark's own such as `bird_ex`, `spider_exec` or
+            `test_suite`. docs/sql_rules.md compares them.
+        copies: Another folder in the same layout; its files are further copies of the databases of the same names.
         originals: Folder of unchanged databases in the same layout, which AmbiQT's rule of coverage runs queries on.
+
+    Raises:
+        UsageError: If there is no such rule.
     """
 
     name = "sql"
     approaches = APPROACHES
 
     def __init__(
-        self, databases: str | Path, limits: Limits | None = None, originals: str | Path | None = None
+        self,
+        databases: str | Path,
+        limits: Limits | None = None,
+        rule: str = "default",
+        copies: str | Path | None = None,
+        originals: str | Path | None = None,
     ) -> None:
         self.databases = Path(databases).resolve()
         self.originals = None if originals is None else Path(originals).resolve()
         self.limits = limits or Limits()
+        self.rule = rule_named(rule)
+        self.copies = None if copies is None else Path(copies).resolve()
         self._executor = Executor(self.limits)
         self._fingerprint: str | None = None
         self._paths = lru_cache(maxsize=None)(self._find_paths)
         self._schema: Callable[[Path], Schema] = lru_cache(maxsize=None)(schema_of)
-        self._gold = lru_cache(maxsize=REMEMBERED_GOLDS)(self._run_gold)
         self._cell = lru_cache(maxsize=REMEMBERED_DESCRIPTORS)(self._compute_cell)
         self._strategy = lru_cache(maxsize=REMEMBERED_DESCRIPTORS)(self._compute_strategy)
 
-    def __reduce__(self) -> tuple[type[SqlDomain], tuple[Path, Limits, Path | None]]:
-        return type(self), (self.databases, self.limits, self.originals)
+    def __reduce__(self) -> tuple[type[SqlDomain], tuple[Path, Limits, str, Path | None, Path | None]]:
+        return type(self), (self.databases, self.limits, self.rule.name, self.copies, self.originals)
 
     def fingerprint(self) -> str:
         """Hash of the rules, the limits, the form of the prompt, and every database file's name, size and bytes."""
         if self._fingerprint is None:
             example = compact_prompt(Schema(()), "question", APPROACHES[0], "SELECT 1")
-            files = [_described(path, self.databases) for path in sorted(self.databases.glob(f"*/*{SUFFIX}"))]
-            content = [self.name, RULES_VERSION, APPROACHES, asdict(self.limits), example, files]
+            content = [self.name, RULES_VERSION, APPROACHES, _limits(self.limits), example, _files(self.databases)]
+            if self.rule.name != "default":
+                content.append(["rule", self.rule.name])
+            if self.copies is not None:
+                content.append(["copies", _files(self.copies)])
             self._fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
         return self._fingerprint
 
@@ -117,15 +133,8 @@ class SqlDomain:
         return tuple(self._verify(problem, gold, solution).correct for gold in golds_of(problem))
 
     def _verify(self, problem: Problem, gold: str, solution: str) -> Verdict:
-        ordered = bool(problem.data.get("ordered", False))
-        for path in self._paths(_required(problem, "database")):
-            got = self._executor.run(path, solution)
-            if isinstance(got, Failure):
-                return Verdict(False, 0.0, got.reason, got.detail)
-            wanted = self._gold(path, gold)
-            if not same_rows(wanted, got, ordered):
-                return Verdict(False, 0.0, Reason.WRONG_RESULT, _difference(wanted, got, path))
-        return Verdict(True, 1.0)
+        paths, ordered = self._paths(_required(problem, "database")), problem.data.get("ordered")
+        return verify_sql(self._executor, self.rule, paths, gold, solution, None if ordered is None else bool(ordered))
 
     def cell(self, problem: Problem, solution: str) -> Cell:
         """Approach and structure of a solution."""
@@ -146,22 +155,15 @@ class SqlDomain:
 
     def _find_paths(self, database: str) -> tuple[Path, ...]:
         """The problem's own file, then its copies by name."""
-        own = self.databases / database / f"{database}{SUFFIX}"
+        folder = self.databases / database
+        own = folder / f"{folder.name}{SUFFIX}"
         if not own.is_file():
             raise DatabaseError(
                 f"no database file at {own}: check the folder of databases ({self.databases}) "
                 f"and the problem's database ({database!r})"
             )
-        return own, *sorted(path for path in own.parent.glob(f"*{SUFFIX}") if path != own)
-
-    def _run_gold(self, path: Path, gold: str) -> Rows:
-        rows = self._executor.run(path, gold)
-        if isinstance(rows, Failure):
-            raise UsageError(
-                f"the gold query {gold!r} cannot run on {path} ({rows.reason}: {rows.detail}): "
-                "repair the problem, leave it out, or raise the limits"
-            )
-        return rows
+        folders = [own.parent] if self.copies is None else [own.parent, self.copies / database]
+        return own, *(path for folder in folders for path in sorted(folder.glob(f"*{SUFFIX}")) if path != own)
 
 
 def _required(problem: Problem, field: str) -> Any:
@@ -170,12 +172,16 @@ def _required(problem: Problem, field: str) -> Any:
     return problem.data[field]
 
 
-def _difference(gold: Rows, got: Rows, path: Path) -> str:
-    if gold.columns != got.columns:
-        return f"{got.columns} columns instead of {gold.columns}"
-    if len(gold.rows) != len(got.rows):
-        return f"{len(got.rows)} rows instead of {len(gold.rows)} on {path.name}"
-    return f"other rows than gold's on {path.name}"
+def _limits(limits: Limits) -> dict[str, Any]:
+    """The limits as a fingerprint knows them: one that came later is there only if it is set."""
+    described = asdict(limits)
+    if limits.sql_bytes == Limits().sql_bytes:
+        del described["sql_bytes"]
+    return described
+
+
+def _files(root: Path) -> list[tuple[str, int, str]]:
+    return [_described(path, root) for path in sorted(root.glob(f"*/*{SUFFIX}"))]
 
 
 def _described(path: Path, root: Path) -> tuple[str, int, str]:

@@ -7,7 +7,7 @@ room can use these words without knowing the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -233,4 +233,20 @@ class Domain(Protocol):
 
     def strategy(self, problem: Problem, solution: str) -> str:
         """The evaluation's own key, kept apart from the cell so that nothing is trained on the metric."""
+        ...
+
+
+@runtime_checkable
+class TokenBudget(Protocol):
+    """What a domain has besides when its prompts keep to a limit in tokens.
+
+    A domain knows no tokenizer, so whoever has the codec hands over a way to count, before the first prompt.
+    """
+
+    def count_tokens_with(self, tokens_of: Callable[[str], int]) -> None:
+        """Take over `tokens_of`: a prompt's text to the number of tokens that the policy will see."""
+        ...
+
+    def cut_report(self) -> str | None:
+        """One line on how many prompts were cut and what was left out, for people; None if none was."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from elite_lightning.domains.sql.compare import Rows, same_rows
 from elite_lightning.domains.sql.executor import DatabaseError, Executor, Failure, Limits
 from elite_lightning.domains.sql.extract import extract_sql
 from elite_lightning.domains.sql.labeler import APPROACHES, label_approach
-from elite_lightning.domains.sql.prompts import Schema, compact_prompt, schema_of
+from elite_lightning.domains.sql.prompts import CompactPrompt, SqlPrompt
 from elite_lightning.domains.sql.strategy import strategy_key
 from elite_lightning.domains.sql.structure import structure_of
 from elite_lightning.errors import UsageError
@@ -40,32 +40,42 @@ class SqlDomain:
     Args:
         databases: Folder of databases in Spider's layout: `<name>/<name>.sqlite`, and beside it any number of other
             `.sqlite` files with the same schema and other rows. The files must not change while they are used.
+            A problem's database may also name a folder further down, as in `scope/Banking/loans`.
         limits: What one query may use on one database.
+        prompts: The form of the prompt, as `class_path` and `init_args`; null is `CompactPrompt`, the bundled model's.
+        used: Names of the databases that the fingerprint covers; null is every one in the folder. Sources that ask
+            about a part of a large folder give this part.
     """
 
     name = "sql"
     approaches = APPROACHES
 
-    def __init__(self, databases: str | Path, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        databases: str | Path,
+        limits: Limits | None = None,
+        prompts: SqlPrompt | None = None,
+        used: Sequence[str] | None = None,
+    ) -> None:
         self.databases = Path(databases).resolve()
         self.limits = limits or Limits()
+        self.prompts: SqlPrompt = prompts or CompactPrompt()
+        self.used = None if used is None else tuple(sorted(set(used)))
         self._executor = Executor(self.limits)
         self._fingerprint: str | None = None
         self._paths = lru_cache(maxsize=None)(self._find_paths)
-        self._schema: Callable[[Path], Schema] = lru_cache(maxsize=None)(schema_of)
         self._gold = lru_cache(maxsize=REMEMBERED_GOLDS)(self._run_gold)
         self._cell = lru_cache(maxsize=REMEMBERED_DESCRIPTORS)(self._compute_cell)
         self._strategy = lru_cache(maxsize=REMEMBERED_DESCRIPTORS)(self._compute_strategy)
 
-    def __reduce__(self) -> tuple[type[SqlDomain], tuple[Path, Limits]]:
-        return type(self), (self.databases, self.limits)
+    def __reduce__(self) -> tuple[type[SqlDomain], tuple[Path, Limits, SqlPrompt, tuple[str, ...] | None]]:
+        return type(self), (self.databases, self.limits, self.prompts, self.used)
 
     def fingerprint(self) -> str:
-        """Hash of the rules, the limits, the form of the prompt, and every database file's name, size and bytes."""
+        """Hash of the rules, the limits, the form of the prompt, and every used database's name, size and bytes."""
         if self._fingerprint is None:
-            example = compact_prompt(Schema(()), "question", APPROACHES[0], "SELECT 1")
-            files = [_described(path, self.databases) for path in sorted(self.databases.glob(f"*/*{SUFFIX}"))]
-            content = [self.name, RULES_VERSION, APPROACHES, asdict(self.limits), example, files]
+            files = [_described(path, self.databases) for path in self._files()]
+            content = [self.name, RULES_VERSION, APPROACHES, asdict(self.limits), self.prompts.identity(), files]
             self._fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
         return self._fingerprint
 
@@ -77,7 +87,15 @@ class SqlDomain:
         """
         own = self._paths(_required(problem, "database"))[0]
         self._executor.columns(own)  # says what is wrong with a file that is not a database
-        return compact_prompt(self._schema(own), problem.question, target, parent)
+        return self.prompts.write(own, problem, target, parent)
+
+    def count_tokens_with(self, tokens_of: Callable[[str], int]) -> None:
+        """Let prompts be as long as the policy's tokenizer counts; see `elite_lightning.types.TokenBudget`."""
+        self.prompts.count_tokens_with(tokens_of)
+
+    def cut_report(self) -> str | None:
+        """What the prompts' limit has cost so far, in one line; None if nothing."""
+        return self.prompts.cut_report()
 
     def extract(self, response: str) -> str | None:
         """The query within a response, or None."""
@@ -119,13 +137,23 @@ class SqlDomain:
 
     def _find_paths(self, database: str) -> tuple[Path, ...]:
         """The problem's own file, then its copies by name."""
-        own = self.databases / database / f"{database}{SUFFIX}"
+        folder = self.databases / database
+        own = folder / f"{folder.name}{SUFFIX}"
         if not own.is_file():
             raise DatabaseError(
                 f"no database file at {own}: check the folder of databases ({self.databases}) "
                 f"and the problem's database ({database!r})"
             )
         return own, *sorted(path for path in own.parent.glob(f"*{SUFFIX}") if path != own)
+
+    def _files(self) -> list[Path]:
+        """All that verdicts and prompts depend on."""
+        if self.used is None:
+            databases = sorted(self.databases.rglob(f"*{SUFFIX}"))
+        else:
+            databases = sorted(path for name in self.used for path in self._paths(name))
+        beside = {file for path in databases for file in self.prompts.files(path)}
+        return [*databases, *sorted(beside)]
 
     def _run_gold(self, path: Path, gold: str) -> Rows:
         rows = self._executor.run(path, gold)

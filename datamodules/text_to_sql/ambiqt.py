@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from datamodules.text_to_sql.ambiqt_databases import AMBIGUITY_KEYS, AmbiguousDatabase, write_database
+from datamodules.text_to_sql.ambiqt_databases import AMBIGUITY_KEYS, AmbiguousDatabase, cache_name, write_database
 from datamodules.text_to_sql.files import Record, is_ordered, read_records
 from datamodules.text_to_sql.folder import FolderSource, Questions, require_databases
 from elite_lightning.types import Problem
 
 Kind = Literal["col-synonyms", "tbl-synonyms", "tbl-split", "tbl-agg"]
+
+DATABASES = Path("db-content", "database")
+"""Where Spider's databases are, in the data set's folder."""
 
 
 class AmbiqtSource(FolderSource):
@@ -47,10 +50,13 @@ class AmbiqtSource(FolderSource):
         super().__init__(root, **options)
         self.kinds = tuple(kinds)
         self.cache = cache
+        self._changed: Path | None = None
 
-    def database_folder(self, root: Path) -> Path:  # noqa: ARG002 - the data set's own folder is only read
-        """The cache of changed databases."""
-        return Path(self.cache)
+    def database_folder(self, root: Path) -> Path:
+        """The cache of changed databases; the data set's own folder is only read."""
+        if self._changed is None:
+            self._changed = Path(self.cache) / cache_name(root / DATABASES)
+        return self._changed
 
     def read(self, root: Path) -> Questions:
         """The problems of every kind's validation file."""
@@ -64,12 +70,12 @@ class AmbiqtSource(FolderSource):
 
     def prepare(self, root: Path, problems: Sequence[Problem]) -> None:
         """Make the changed databases that are not there yet."""
-        originals = root / "db-content" / "database"
+        originals = root / DATABASES
         require_databases(originals, [str(problem.data["db_id"]) for problem in problems])
         for problem in {str(problem.data["database"]): problem for problem in problems}.values():
             name, original = str(problem.data["database"]), str(problem.data["db_id"])
             change = AmbiguousDatabase(problem.data["kind"], problem.data["ambiguity"])
-            write_database(originals / original / f"{original}.sqlite", Path(self.cache) / name, change)
+            write_database(originals / original / f"{original}.sqlite", self.database_folder(root) / name, change)
 
 
 def _problem(record: Record, kind: str, number: int) -> Problem:

@@ -6,6 +6,7 @@ names, a column that also stands in a table of its own, aggregates that also sta
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -26,7 +27,7 @@ AMBIGUITY_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 AGGREGATES = ("sum", "avg", "min", "max")
 
-_FROM = re.compile(r"\bfrom\s+(.*?)(?:\s+(?:where|group|having|order|limit)\b|\s*;?\s*$)", re.I | re.S)
+_FROM = re.compile(r"\bfrom\s+(.*?)(?:\s+(?:where|group|having|order|limit)\b|\s*;?\s*$)", re.IGNORECASE | re.DOTALL)
 _TABLE_NAME = re.compile(r"""\s*CREATE\s+TABLE\s+("[^"]*"|`[^`]*`|\[[^\]]*\]|'[^']*'|[^\s(]+)""", re.IGNORECASE)
 
 
@@ -42,8 +43,21 @@ class AmbiguousDatabase(NamedTuple):
     ambiguity: Mapping[str, Any]
 
 
+def cache_name(originals: Path) -> str:
+    """A name that changes with the original databases and with this file, so that old copies are never met again.
+
+    Args:
+        originals: Folder of Spider's databases.
+    """
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for path in sorted(originals.glob("*/*.sqlite")):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def write_database(original: Path, folder: Path, change: AmbiguousDatabase) -> None:
-    """Make `<folder>/<folder's name>.sqlite` unless it is there; processes that do so at once do not disturb each other.
+    """Make `<folder>/<folder's name>.sqlite` unless it is there; several processes may do so at once.
 
     Args:
         original: Spider's database; it is only read.

@@ -1,0 +1,99 @@
+"""`fit` on BIRD and Spider with the bundled model: search, replay, a kill, resume and evaluation on real schemas."""
+
+import json
+import sys
+
+import pytest
+from benchmark_files import DATA, real_bird, real_spider, write_bird, write_spider
+from conftest import ROOT, run_process
+
+SHORT = {
+    "model.path": ROOT / "elite_lightning" / "assets" / "pocketsql_base",
+    "trainer.accelerator": "cpu",
+    "trainer.max_steps": 3,
+    "trainer.enable_progress_bar": "false",
+    "trainer.callbacks": '[{"class_path": "probes.KillAt"}]',
+    "checkpoint_every": 1,
+    "torch_threads": 1,
+    "model.sampling.max_new_tokens": 32,
+    "model.responses_per_problem": 4,
+    "model.verification.workers": 0,
+    "data.problems_per_step": 4,
+    "data.replay_per_step": 4,
+    "data.source.prompts": "elite_lightning.domains.sql.CompactPrompt",
+    "data.source.test_problems": 4,
+    "search.settings.attempts_per_problem": 24,
+    "search.settings.sampling": '{"temperature": 0.7, "max_new_tokens": 32}',
+    "evaluation.samples": 2,
+    "evaluation.ks": "[1, 2]",
+}
+NO_DATA = pytest.mark.skipif(not DATA.is_dir(), reason="the data beside the repository (../shared/data) are absent")
+
+
+def options_of(settings):
+    return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+
+
+def fit_here(config, root, run, monkeypatch, capsys, **settings):
+    """Runs `fit` in this process; gives exit code, stdout and stderr."""
+    from elite_lightning.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    options = options_of(SHORT | {"run_dir": run, "data.root": root} | settings)
+    code = main(["fit", "--config", str(ROOT / "configs" / f"{config}.yaml"), *options])
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("config", "write"),
+    [
+        ("bird", write_bird),
+        ("spider", write_spider),
+        pytest.param("bird", real_bird, marks=NO_DATA),
+        pytest.param("spider", real_spider, marks=NO_DATA),
+    ],
+)
+def test_a_killed_fit_goes_through(config, write, tmp_path, monkeypatch, capsys):
+    (tmp_path / "data").mkdir()
+    root, run = write(tmp_path / "data"), tmp_path / "run"
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    command = ["fit", "--config", ROOT / "configs" / f"{config}.yaml"]
+    options = options_of(SHORT | {"run_dir": run, "data.root": root})
+    code, _, err = run_process(*command, *options, TOY_KILL_AT="2")
+    assert code == -9, err
+    archive = (run / "archive.jsonl").read_bytes()
+
+    code, out, err = fit_here(config, root, run, monkeypatch, capsys)
+
+    assert code == 0, err
+    assert (run / "archive.jsonl").read_bytes() == archive
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["archive"]["elites"] > 0
+    assert 0 <= summary["trained"]["pass@1"] <= summary["trained"]["pass@2"] <= 1
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [row for row in rows if "train/loss_replay" in row]
+    assert [row["step"] for row in steps] == [0, 1, 2]
+    assert all(row["train/loss_replay"] > 0 for row in steps)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_long_schemas_are_cut_to_the_budget_and_the_user_is_told(tmp_path, monkeypatch, capsys):
+    settings = {"model.mu": 0, "data.replay_per_step": 0, "search": "null", "trainer.max_steps": 1}
+    prompts = {"data.source.prompts": "DdlPrompt", "data.source.prompts.max_tokens": 200}
+    root = write_bird(tmp_path)
+    code, out, err = fit_here("bird", root, tmp_path / "run", monkeypatch, capsys, **settings, **prompts)
+    assert code == 0, err
+    assert "were longer than prompts.max_tokens=200 and were cut: sample values in" in out
+    assert "left out, because a gold query cannot run: bird-dev-2 (error, no such column: nothing)" in out
+
+
+def test_a_search_that_finds_nothing_says_so_in_one_line(tmp_path, monkeypatch, capsys):
+    settings = {"search.settings.sampling": '{"max_new_tokens": 1}', "search.settings.attempts_per_problem": 8}
+    root = write_spider(tmp_path)
+    code, _, err = fit_here("spider", root, tmp_path / "run", monkeypatch, capsys, **settings)
+    assert code == 2
+    assert [line for line in err.splitlines() if line.startswith("error: ")] == [
+        "error: the archive is empty: the search found no verified solution to replay; search longer"
+    ]
+    assert json.loads((tmp_path / "run" / "search.json").read_text())["outcomes"]

@@ -1,7 +1,6 @@
 """Small benchmarks of our own in the official layouts, with every trap of the official files, for tests."""
 
 import json
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -46,7 +45,7 @@ def write_bird(root: Path) -> Path:
     entries = [
         bird_entry(0, "schools", "Which schools have many free meals?", percent, evidence="many means > 0.3"),
         bird_entry(1, "schools", "What is first?", 'SELECT "School Name" FROM  frpm WHERE `order` = 1;'),
-        bird_entry(2, "schools", "What cannot be told?", "SELECT nothing FROM frpm"),
+        bird_entry(2, "schools", "What cannot be told?", "SELECT missing FROM frpm"),
         *(bird_entry(n, "museums", *easy(n)) for n in range(3, 7)),
         *(bird_entry(n, "trips", *easy(n)) for n in range(7, 9)),
         *(bird_entry(n, "Tours", *easy(n)) for n in range(9, 13)),
@@ -137,7 +136,7 @@ def write_ambrosia(root: Path) -> Path:
     for kind, domain, count in places:
         folder = root / "data" / kind / domain
         write_database(folder, "museums", VISITS)
-        entry = {"question": "Which names?", "sql_query_general": "SELECT nothing"}
+        entry = {"question": "Which names?", "sql_query_general": "SELECT missing"}
         for number, query in enumerate(queries[:count], start=1):
             entry |= {f"sql_query{number}": query, f"interpretation{number}": f"reading {number}"}
         write_json(folder / "museums" / "examples.json", [entry])
@@ -177,7 +176,3 @@ def real_spider(root: Path) -> Path:
     dev = json.loads((source / "dev.json").read_text())
     write_json(root / "dev.json", [e for e in dev if e["db_id"] == "museum_visit"][:4])
     return root
-
-
-def copy(source: Path, target: Path) -> Path:
-    return Path(shutil.copytree(source, target))

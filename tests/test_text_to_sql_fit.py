@@ -22,7 +22,7 @@ SHORT = {
     "data.replay_per_step": 4,
     "data.source.prompts": "elite_lightning.domains.sql.CompactPrompt",
     "data.source.test_problems": 4,
-    "search.settings.attempts_per_problem": 24,
+    "search.settings.attempts_per_problem": 16,
     "search.settings.sampling": '{"temperature": 0.7, "max_new_tokens": 32}',
     "evaluation.samples": 2,
     "evaluation.ks": "[1, 2]",
@@ -64,7 +64,7 @@ def test_a_killed_fit_goes_through(config, write, tmp_path, monkeypatch, capsys)
     assert code == -9, err
     archive = (run / "archive.jsonl").read_bytes()
 
-    code, out, err = fit_here(config, root, run, monkeypatch, capsys)
+    code, _, err = fit_here(config, root, run, monkeypatch, capsys)
 
     assert code == 0, err
     assert (run / "archive.jsonl").read_bytes() == archive
@@ -85,7 +85,7 @@ def test_long_schemas_are_cut_to_the_budget_and_the_user_is_told(tmp_path, monke
     code, out, err = fit_here("bird", root, tmp_path / "run", monkeypatch, capsys, **settings, **prompts)
     assert code == 0, err
     assert "were longer than prompts.max_tokens=200 and were cut: sample values in" in out
-    assert "left out, because a gold query cannot run: bird-dev-2 (error, no such column: nothing)" in out
+    assert "left out, because a gold query cannot run: bird-dev-2 (error, no such column: missing)" in out
 
 
 def test_a_search_that_finds_nothing_says_so_in_one_line(tmp_path, monkeypatch, capsys):

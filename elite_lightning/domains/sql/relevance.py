@@ -23,7 +23,7 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def _singular(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+    return word[:-1] if len(word) > 2 and word.endswith("s") and not word.endswith("ss") else word
 
 
 def relevance(names: Mapping[Key, Iterable[str]], question: str) -> dict[Key, float]:

@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from benchmark_files import DATA, real_bird, real_spider, write_bird, write_spider
+from benchmark_files import DATA, VISITS, real_bird, real_spider, write_bird, write_database, write_spider
 from conftest import ROOT, run_process
 
 SHORT = {
@@ -97,3 +97,61 @@ def test_a_search_that_finds_nothing_says_so_in_one_line(tmp_path, monkeypatch, 
         "error: the archive is empty: the search found no verified solution to replay; search longer"
     ]
     assert json.loads((tmp_path / "run" / "search.json").read_text())["outcomes"]
+
+
+def complaint(code, err):
+    assert code == 2, err
+    (line,) = [line for line in err.splitlines() if line.strip()]
+    return line
+
+
+@pytest.mark.parametrize("config", ["bird", "spider", "ambiqt", "ambrosia"])
+def test_a_folder_that_is_not_the_data_set_is_one_line(config, tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run"
+    settings = {"data.source.prompts": "DdlPrompt", "data.source.databases": "null"}
+    code, _, err = fit_here(config, tmp_path / "no", run, monkeypatch, capsys, **settings)
+    assert f"no folder at {tmp_path / 'no'}: data.root must be the folder of" in complaint(code, err)
+    code, _, err = fit_here(config, "null", run, monkeypatch, capsys, **settings)
+    assert "--data.root DIR" in complaint(code, err)
+    (tmp_path / "empty").mkdir()
+    code, _, err = fit_here(config, tmp_path / "empty", run, monkeypatch, capsys, **settings)
+    assert str(tmp_path / "empty") in complaint(code, err)
+    assert not run.exists()
+
+
+def test_the_folder_can_also_be_named_at_the_source(tmp_path, monkeypatch, capsys):
+    (tmp_path / "data").mkdir()
+    root = write_spider(tmp_path / "data")
+    at_source = {"data.root": "null", "data.source.root": root, "data.source.databases": "[visits]"}
+    code, _, err = fit_here("spider", root, tmp_path / "run", monkeypatch, capsys, **at_source)
+    assert "no training problems" in complaint(code, err)  # it has been read: `visits` is in dev.json alone
+    twice = at_source | {"data.root": tmp_path}
+    code, _, err = fit_here("spider", root, tmp_path / "run", monkeypatch, capsys, **twice)
+    assert "set only one of them" in complaint(code, err)
+
+
+def test_questions_and_databases_of_ones_own(tmp_path, monkeypatch, capsys):
+    """The guide's form of a problem file, through the command line, with a gold that has a closing semicolon."""
+    write_database(tmp_path / "databases", "museums", VISITS)
+    data = {"database": "museums", "gold": "SELECT name FROM visitors;", "ordered": False, "evidence": "guests"}
+    (tmp_path / "train.jsonl").write_text(json.dumps({"id": "q1", "question": "Who came?", "data": data}) + "\n")
+    settings = {
+        "data.source": "datamodules.sources.JsonlSource",
+        "data.source.domain": "elite_lightning.domains.sql.SqlDomain",
+        "data.source.domain.databases": tmp_path / "databases",
+        "data.source.domain.prompts": "elite_lightning.domains.sql.DdlPrompt",
+        "data.source.domain.prompts.max_tokens": 150,
+        "data.source.train_file": tmp_path / "train.jsonl",
+        "model.mu": 0,
+        "data.replay_per_step": 0,
+        "search": "null",
+        "trainer.max_steps": 1,
+        "trainer.val_check_interval": "null",
+    }
+    short = {name: value for name, value in SHORT.items() if not name.startswith("data.source")}
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    from elite_lightning.cli import main
+
+    options = options_of(short | {"run_dir": tmp_path / "run"} | settings)
+    assert main(["fit", "--config", str(ROOT / "configs" / "arithmetic.yaml"), *options]) == 0
+    assert "1 of 1 prompts were longer than prompts.max_tokens=150" in capsys.readouterr().out

@@ -95,7 +95,7 @@ def write_spider(root: Path) -> Path:
 
 
 def write_ambiqt(root: Path) -> Path:
-    """AmbiQT's layout: one question of each kind on one database."""
+    """AmbiQT's layout: one question of each kind on one database, and one whose second reading cannot run."""
     write_database(root / "db-content" / "database", "museums", VISITS)
     entry = {"db_id": "museums", "question": "How old are they?", "orig_query": "select age from visitors"}
     files = {
@@ -118,14 +118,15 @@ def write_ambiqt(root: Path) -> Path:
             "query1": "select avg(t1.spent), t2.name from visits as t1 join museums as t2 on t1.museum_id = t2.id "
             "group by t2.name",
             "query2": "select avg_spent, name from visits_museums_spent",
-            "new_table_name": "visits_museums_spent", "all_raw_cols": ["name", "spent"],
-            "all_cols": ["name", "sum_spent", "avg_spent", "min_spent", "max_spent"],
+            "new_table_name": "visits_museums_spent", "all_raw_cols": ["name", "number", "spent"],
+            "all_cols": ["name", "number", "sum_spent", "avg_spent", "min_spent", "max_spent"],
             "tables_with_pkeys": [["visits", None], ["museums", "id"]],
         },
     }  # fmt: skip
     for kind, more in files.items():
         (root / "benchmark" / kind).mkdir(parents=True)
-        write_json(root / "benchmark" / kind / "validation.json", [entry | more])
+        unreadable = [entry | more | {"query2": "select index from visitors"}] if kind == "tbl-split" else []
+        write_json(root / "benchmark" / kind / "validation.json", [entry | more, *unreadable])
     return root
 
 

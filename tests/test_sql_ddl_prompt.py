@@ -6,13 +6,14 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from conftest import byte_tokenizer
+from conftest import ROOT, byte_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elite_lightning.domains.sql import CompactPrompt, DdlPrompt, SqlDomain
 from elite_lightning.domains.sql.ddl import quoted, read_tables
 from elite_lightning.domains.sql.relevance import relevance, words_of
+from elite_lightning.module import EliteModule
 from elite_lightning.policy import TokenCodec
 from elite_lightning.types import Problem, TokenBudget
 
@@ -192,6 +193,27 @@ def test_the_budget_is_in_the_tokens_that_the_policy_sees(database):
     assert 500 < len(codec.encode_prompt(domain.prompt(problem))) <= 600
     # Without a tokenizer three bytes count as a token: nothing needs to go.
     assert "e.g." in SqlDomain(database.parent.parent, prompts=DdlPrompt(600)).prompt(problem)
+
+
+def test_the_module_hands_its_tokenizer_to_the_domain(database):
+    """English takes fewer tokens of the bundled tokenizer than the estimate says, digits and symbols take more."""
+    domain = SqlDomain(database.parent.parent, prompts=DdlPrompt(250))
+    problem = Problem("p", QUESTION.question, {"database": "shop", "gold": "SELECT 1"})
+    estimated = domain.prompt(problem)
+    module = EliteModule(domain, path=str(ROOT / "elite_lightning" / "assets" / "pocketsql_base"))
+    exact = domain.prompt(problem)
+    assert 230 < len(module.codec.encode_prompt(exact)) <= 250
+    assert len(module.codec.encode_prompt(estimated)) > 250 or len(estimated) < len(exact)
+
+
+def test_a_key_that_names_no_column_points_to_the_primary_key(tmp_path):
+    path = tmp_path / "keys.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE pairs (right_part INT, left_part INT, PRIMARY KEY (left_part, right_part))")
+        connection.execute("CREATE TABLE uses (a INT, b INT, FOREIGN KEY (a, b) REFERENCES pairs)")
+    a, b = read_tables(path, 0, 0)[1].columns
+    assert (a.references, b.references) == (("pairs", "left_part"), ("pairs", "right_part"))
+    assert read_tables(path, 0, 0)[0].primary_key == ("left_part", "right_part")
 
 
 def test_prompts_travel_as_settings_and_decide_the_fingerprint(database):

@@ -24,7 +24,6 @@ from toy import LetterSource
 from datamodules.elite import EliteDataModule
 from datamodules.sources import JsonlSource, ProblemSource
 from datamodules.text_to_sql import AmbiqtSource, AmbrosiaSource, BirdSource, SpiderSource
-from datamodules.text_to_sql.files import is_ordered
 from datamodules.text_to_sql.golds import golds_of, is_empty
 from elite_lightning.domains.sql import CompactPrompt, DdlPrompt, SqlDomain
 from elite_lightning.errors import UsageError
@@ -209,14 +208,6 @@ def test_ambrosia_has_every_interpretation_and_tells_equal_names_apart(tmp_path)
     }
     assert all(problem.data["gold"] == problem.data["golds"][0] for problem in problems.values())
     assert problems["vague/Art/museums"].data["kind"] == "vague"
-
-
-def test_a_query_is_ordered_by_its_top_level_only():
-    assert is_ordered("SELECT a FROM t ORDER BY a")
-    assert is_ordered("SELECT a FROM t UNION SELECT b FROM t order  by 1")
-    assert not is_ordered("SELECT a FROM t WHERE a IN (SELECT b FROM t ORDER BY c LIMIT 1)")
-    assert not is_ordered("SELECT 'order by'")
-    assert is_ordered("SELECT FROM ORDER\nBY a")  # not SQL for any parser: an ORDER BY anywhere counts
 
 
 @pytest.mark.parametrize(

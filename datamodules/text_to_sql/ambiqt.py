@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from datamodules.text_to_sql.ambiqt_databases import AMBIGUITY_KEYS, AmbiguousDatabase, cache_name, write_database
-from datamodules.text_to_sql.files import Record, is_ordered, read_records
+from datamodules.text_to_sql.files import Record, read_records
 from datamodules.text_to_sql.folder import FolderSource, Questions, require_databases
 from elite_lightning.types import Problem
 
@@ -87,7 +87,6 @@ def _problem(record: Record, kind: str, number: int) -> Problem:
         "kind": kind,
         "gold": record["query1"],
         "golds": [record["query1"], record["query2"]],
-        "ordered": is_ordered(record["query1"]),
         "original": {"database": record["db_id"], "gold": record["orig_query"]},
         "ambiguity": ambiguity,
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from datamodules.text_to_sql.files import Record, is_ordered, read_records
+from datamodules.text_to_sql.files import Record, read_records
 from datamodules.text_to_sql.folder import FolderSource, Questions
 from elite_lightning.errors import UsageError
 from elite_lightning.types import Problem
@@ -65,7 +65,6 @@ def _problem(record: Record, kind: str, database: str, number: int) -> Problem:
         "kind": kind,
         "gold": golds[0],
         "golds": golds,
-        "ordered": is_ordered(golds[0]),
         "interpretations": _numbered(record, "interpretation"),
     }
     return Problem(f"ambrosia-{database}-{number}", record["question"], data)

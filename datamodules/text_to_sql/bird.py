@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from datamodules.text_to_sql.files import Record, first_file, is_ordered, read_records
+from datamodules.text_to_sql.files import Record, first_file, read_records
 from datamodules.text_to_sql.folder import FolderSource, Questions, unique
 from elite_lightning.errors import UsageError
 from elite_lightning.types import Problem
@@ -65,7 +65,6 @@ def _problem(record: Record, part: str, number: int, folder: str) -> Problem:
         "database": f"{folder}/{record['db_id']}",
         "db_id": record["db_id"],
         "gold": record["SQL"],
-        "ordered": is_ordered(record["SQL"]),
         "evidence": record.get("evidence") or "",
     }
     if "difficulty" in record:

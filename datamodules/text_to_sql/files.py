@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from elite_lightning.domains.sql.syntax import parse_query
 from elite_lightning.errors import UsageError
 
 Record = dict[str, Any]
@@ -42,12 +41,3 @@ def read_records(path: Path, texts: Iterable[str]) -> list[Record]:
 def first_file(root: Path, names: Sequence[str]) -> Path | None:
     """The first of these files that is there, by its path relative to `root`."""
     return next((root / name for name in names if (root / name).is_file()), None)
-
-
-def is_ordered(sql: str) -> bool:
-    """Whether the query has an ORDER BY at its top level, so that the order of its rows is part of its answer."""
-    if "order" not in sql.lower():
-        return False
-    tree = parse_query(sql)
-    # What sqlglot cannot parse keeps the test suite's rule: an ORDER BY anywhere counts.
-    return tree.args.get("order") is not None if tree is not None else "order by" in " ".join(sql.lower().split())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from datamodules.text_to_sql.files import is_ordered, read_records
+from datamodules.text_to_sql.files import read_records
 from datamodules.text_to_sql.folder import FolderSource, Questions, unique
 from elite_lightning.types import Problem
 
@@ -61,7 +61,6 @@ def _problems(file: Path) -> list[Problem]:
                     "database": record["db_id"],
                     "db_id": record["db_id"],
                     "gold": record["query"],
-                    "ordered": is_ordered(record["query"]),
                 },
             )
             for number, record in enumerate(records)

@@ -155,6 +155,8 @@ def test_one_database_is_shared_by_questions_and_numbers_are_limits(tmp_path):
     assert set(ids(few.train())) < set(ids(source.train()))
     more = BirdSource(str(tmp_path), train_problems=9)
     assert set(ids(few.train())) < set(ids(more.train()))  # more problems keep the fewer ones
+    with pytest.raises(ValueError, match="at least 0, got"):
+        BirdSource(str(tmp_path), test_problems=-1)
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])

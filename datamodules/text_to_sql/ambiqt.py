@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 
 from datamodules.text_to_sql.ambiqt_databases import AMBIGUITY_KEYS, AmbiguousDatabase, cache_name, write_database
 from datamodules.text_to_sql.files import Record, read_records
-from datamodules.text_to_sql.folder import FolderSource, Questions, require_databases
+from datamodules.text_to_sql.folder import FolderSource, Questions
+from datamodules.text_to_sql.names import require_databases
 from elite_lightning.types import Problem
 
 Kind = Literal["col-synonyms", "tbl-synonyms", "tbl-split", "tbl-agg"]

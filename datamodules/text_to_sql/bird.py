@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from datamodules.text_to_sql.files import Record, first_file, read_records
-from datamodules.text_to_sql.folder import FolderSource, Questions, unique
+from datamodules.text_to_sql.folder import FolderSource, Questions
+from datamodules.text_to_sql.names import unique
 from elite_lightning.errors import UsageError
 from elite_lightning.types import Problem
 

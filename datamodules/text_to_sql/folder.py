@@ -6,21 +6,19 @@ import copy
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self
 
 from datamodules.sources import ProblemSource
 from datamodules.text_to_sql.golds import failing_golds, is_empty
+from datamodules.text_to_sql.names import file_of, listed, require_databases, suggestion
 from datamodules.text_to_sql.splits import Splits, can_share_out, database_of, hold_out, sample, share_out
 from elite_lightning.domains.sql import Limits, SqlDomain
 from elite_lightning.domains.sql.ddl_prompt import DdlPrompt
 from elite_lightning.domains.sql.prompts import SqlPrompt
 from elite_lightning.errors import UsageError
 from elite_lightning.types import Problem
-
-NAMED = 10  # so many names in a note; the rest is counted
 
 
 class Questions(NamedTuple):
@@ -49,6 +47,9 @@ class FolderSource(ProblemSource):
             run. Without it, such a problem stops the run when it is first drawn.
         prompts: The form of the prompt; null is `DdlPrompt`.
         limits: What one query may use on one database; null is the domain's default.
+
+    Raises:
+        ValueError: If a number is below 0.
     """
 
     title: ClassVar[str]
@@ -68,6 +69,8 @@ class FolderSource(ProblemSource):
         self.root = root
         self.databases = None if databases is None else tuple(databases)
         self.most = (train_problems, validation_problems, test_problems)
+        if any(most is not None and most < 0 for most in self.most):
+            raise ValueError(f"data.source limits on problems must be at least 0, got {list(self.most)}")
         self.split_evaluation = split_evaluation
         self.check_golds = check_golds
         self.prompts = prompts or DdlPrompt()
@@ -165,7 +168,7 @@ class FolderSource(ProblemSource):
         known = {database_of(problem) for part in questions for problem in part or ()}
         for name in self.databases:
             if name not in known:
-                raise UsageError(f"{self.title} has no database {name!r}{_suggestion(name, known)}")
+                raise UsageError(f"{self.title} has no database {name!r}{suggestion(name, known)}")
         kept = [None if part is None else [p for p in part if database_of(p) in self.databases] for part in questions]
         return Questions(kept[0], kept[1] or [])
 
@@ -183,7 +186,7 @@ class FolderSource(ProblemSource):
         failing = failing_golds(domain, [problem for part in splits for problem in part])
         if failing:
             names = [f"{problem_id} ({why})" for problem_id, why in failing.items()]
-            self._notes.append(f"left out, because a gold query cannot run: {_listed(names)}")
+            self._notes.append(f"left out, because a gold query cannot run: {listed(names)}")
         return Splits(*(tuple(problem for problem in part if problem.id not in failing) for part in splits))
 
     def _note_files(self, questions: Questions) -> None:
@@ -195,51 +198,6 @@ class FolderSource(ProblemSource):
     def _note_empty(self, root: Path, problems: Sequence[Problem]) -> None:
         folder = self.database_folder(root)
         names = Counter(str(problem.data["database"]) for problem in problems)
-        empty = [f"{name} ({count} problems)" for name, count in names.items() if is_empty(_file(folder, name))]
+        empty = [f"{name} ({count} problems)" for name, count in names.items() if is_empty(file_of(folder, name))]
         if empty:
-            self._notes.append(f"without a single row, so that any query without a result is right: {_listed(empty)}")
-
-
-def require_databases(folder: Path, names: Sequence[str]) -> None:
-    """Refuse a folder that lacks databases.
-
-    Args:
-        folder: Holds `<name>/<last part of name>.sqlite`.
-        names: Databases that must be there, upper and lower case as given.
-
-    Raises:
-        UsageError: If one is not.
-    """
-    missing = sorted({name for name in names if not _file(folder, name).is_file()})
-    if missing:
-        raise UsageError(
-            f"{len(missing)} databases are missing in {folder}, such as {_file(folder, missing[0])}: copy them there, "
-            "or name the ones that are in data.source.init_args.databases"
-        )
-
-
-def unique(problems: Sequence[Problem]) -> list[Problem]:
-    """The problems with distinct ids: the second of an id gets `#2`, and so on, in the order of the file."""
-    seen: Counter[str] = Counter()
-    found = []
-    for problem in problems:
-        seen[problem.id] += 1
-        number = seen[problem.id]
-        found.append(problem if number == 1 else Problem(f"{problem.id}#{number}", problem.question, problem.data))
-    return found
-
-
-def _file(folder: Path, name: str) -> Path:
-    return folder / name / f"{Path(name).name}.sqlite"
-
-
-def _suggestion(name: str, known: set[str]) -> str:
-    """The nearest name; names differ by case at times, and case counts."""
-    lower = {other.lower(): other for other in known}
-    near = get_close_matches(name.lower(), lower, n=1)
-    return f": did you mean {lower[near[0]]!r}?" if near else f"; it has {_listed(sorted(known))}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+            self._notes.append(f"without a single row, so that any query without a result is right: {listed(empty)}")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from datamodules.text_to_sql.files import read_records
-from datamodules.text_to_sql.folder import FolderSource, Questions, unique
+from datamodules.text_to_sql.folder import FolderSource, Questions
+from datamodules.text_to_sql.names import unique
 from elite_lightning.types import Problem
 
 

@@ -47,9 +47,10 @@ class EliteDataModule(pl.LightningDataModule):
             beside the next one's generation, and chunks are what is dealt to ranks.
         problems_per_evaluation_rollout: Problems that are sampled together in evaluation.
         seed: Seed of the draws; the CLI sets it from `seed_everything`.
+        root: The data set's folder, for sources that read one, such as BIRD's; the same as `source.init_args.root`.
 
     Raises:
-        ValueError: If a count is out of range or there is nothing to train on.
+        ValueError: If a count is out of range, there is nothing to train on, or `root` does not go with the source.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class EliteDataModule(pl.LightningDataModule):
         problems_per_rollout: int = 8,
         problems_per_evaluation_rollout: int = 8,
         seed: int = 0,
+        root: str | None = None,
     ) -> None:
         super().__init__()
         _check_at_least(0, problems_per_step=problems_per_step, replay_per_step=replay_per_step)
@@ -71,7 +73,7 @@ class EliteDataModule(pl.LightningDataModule):
         )
         if problems_per_step + replay_per_step == 0:
             raise ValueError("data.problems_per_step and data.replay_per_step are both 0: there is nothing to train on")
-        self.source = source
+        self.source = source if root is None else source.at(root)
         self.demonstrations = demonstrations
         self.problems_per_step = problems_per_step
         self.replay_per_step = replay_per_step

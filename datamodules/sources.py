@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from elite_lightning.errors import UsageError
 from elite_lightning.types import Domain, Problem
 
 
@@ -37,6 +38,18 @@ class ProblemSource(ABC):
 
     def test(self) -> Sequence[Problem]:
         """Problems to report on; none unless a source has them."""
+        return ()
+
+    def at(self, root: str) -> Self:
+        """The same source, reading from this folder; what `data.root` asks for.
+
+        Raises:
+            UsageError: If the source reads no folder, or is set to another one.
+        """
+        raise UsageError(f"{type(self).__name__} reads no data set's folder: leave out data.root={root}")
+
+    def notes(self) -> Sequence[str]:
+        """What a user should know of the data before anything starts, such as counts; a line each."""
         return ()
 
 

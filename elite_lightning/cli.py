@@ -32,6 +32,7 @@ from elite_lightning.process import be_quiet, set_threads
 from elite_lightning.report import coverage_line, draw, show, summarise
 from elite_lightning.run_folder import RunFolder, load_yaml
 from elite_lightning.trainer import AtomicCheckpointIO, EliteTrainer
+from elite_lightning.types import TokenBudget
 
 TRAINER_DEFAULTS = {
     "use_distributed_sampler": False,  # the DataModule deals the batches
@@ -150,11 +151,17 @@ class EliteCLI(LightningCLI):
         if self.subcommand == "fit" and data.needs_archive and self._get(self.config, "search") is None:
             raise UsageError("replay has nothing to draw from: configure `search` or `data.demonstrations`")
         data.domain.fingerprint()
+        if self.subcommand in ("fit", "search") and not data.train_problems:
+            raise UsageError("data.source has no training problems: choose other databases, or raise its limits")
         for problem in (*data.train_problems.values(), *data.source.validation(), *data.source.test()):
             try:
                 data.domain.prompt(problem)
             except KeyError as error:
                 raise UsageError(f"problem {problem.id!r}: its data lacks {error}") from error
+        cut = data.domain.cut_report() if isinstance(data.domain, TokenBudget) else None
+        for note in (*data.source.notes(), cut):
+            if note is not None:
+                self._say(note)
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Any]) -> EliteTrainer:
         """Add the loggers and checkpoints of the run folder."""

@@ -27,7 +27,7 @@ from elite_lightning.loggers import JsonlLogger
 from elite_lightning.logprobs import response_logprobs
 from elite_lightning.objectives import Grpo, MeanParts, Objective, check_mu
 from elite_lightning.optim import OptimizerSettings, build_optimizer
-from elite_lightning.policy import Dtype
+from elite_lightning.policy import ChatFormat, Dtype
 from elite_lightning.policy_module import PolicyModule, VerificationSettings
 from elite_lightning.rollouts import Group, PendingGroups, Roller
 from elite_lightning.seeds import derive_seed
@@ -64,6 +64,7 @@ class EliteModule(PolicyModule):
         peft: Arguments of a PEFT configuration, such as `{"r": 16, "target_modules": "all-linear"}`; null trains all
             weights.
         dtype: Type of the weights.
+        chat: Whether and how prompts go into the tokenizer's chat template.
         verification: How responses are judged.
         seed: Seed of all draws; the CLI sets it from `seed_everything`.
 
@@ -88,10 +89,11 @@ class EliteModule(PolicyModule):
         validation_samples: int = 128,
         peft: dict[str, Any] | None = None,
         dtype: Dtype = "float32",
+        chat: ChatFormat = ChatFormat(),  # noqa: B008
         verification: VerificationSettings = VerificationSettings(),  # noqa: B008
         seed: int = 0,
     ) -> None:
-        super().__init__(domain, path, factory, peft, dtype, rollout_rows, verification, seed)
+        super().__init__(domain, path, factory, peft, dtype, rollout_rows, verification, seed, chat)
         self.automatic_optimization = False
         if responses_per_problem < 2:
             raise ValueError(f"model.responses_per_problem must be at least 2, got {responses_per_problem}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -19,6 +20,46 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
+_MESSAGE = "the prompt of 5f0c1d2e"  # stands for the prompt while the template is cut in two at its place
+
+
+@dataclass(frozen=True)  # no slots: the command line reads a default's values from its __dict__
+class ChatFormat:
+    """Whether and how prompts go into the tokenizer's chat template.
+
+    Args:
+        template: Whether the template is used; null uses it where the tokenizer has one. Some base models have one as
+            well, as Qwen's do: false asks them in plain text.
+        options: Further values for the template, such as `{"enable_thinking": false}` for Qwen3.
+    """
+
+    template: bool | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def around(self, tokenizer: PreTrainedTokenizerFast) -> tuple[str, str] | None:
+        """The template's text before and after the user's message; None for plain prompts.
+
+        Args:
+            tokenizer: Where the template comes from.
+
+        Raises:
+            ValueError: If there is no template, or it does not show the message once, as it is.
+        """
+        wanted = bool(getattr(tokenizer, "chat_template", None)) if self.template is None else self.template
+        if not wanted:
+            return None
+        if not getattr(tokenizer, "chat_template", None):
+            raise ValueError(f"model.chat.template is true, but {tokenizer.name_or_path!r} has no chat template")
+        message = [{"role": "user", "content": _MESSAGE}]
+        text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, **self.options)
+        before, *after = str(text).split(_MESSAGE)
+        if len(after) != 1:
+            raise ValueError(
+                f"the chat template of {tokenizer.name_or_path!r} shows a message {len(after)} times: "
+                "set model.chat.template to false"
+            )
+        return before, after[0]
+
 
 class TokenCodec:
     """Text to token ids and back; implements `elite_lightning.types.Codec`.
@@ -27,20 +68,26 @@ class TokenCodec:
     end-of-sequence token. Text is only ever text: a response that contains the characters of a special token is
     split into ordinary tokens, so that no database value or model output can end a sequence by accident.
 
+    A chat model is asked in its own form: the tokenizer's chat template around the prompt as the user's one message, up
+    to where the answer begins. The template's own tokens are special then, the prompt's text still is not.
+
     Args:
         tokenizer: A fast tokenizer with an end-of-sequence token.
+        chat: The form of prompts, see `ChatFormat`.
 
     Raises:
-        ValueError: If the tokenizer is not a fast one or has no end-of-sequence token.
+        ValueError: If the tokenizer is not a fast one, has no end-of-sequence token, or its chat template is asked for
+            and missing, or changes the message.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, chat: ChatFormat | None = None) -> None:
         name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
         if getattr(tokenizer, "backend_tokenizer", None) is None:
             raise ValueError(f"tokenizer {name!r} is not a fast tokenizer: save it with a tokenizer.json")
         if tokenizer.eos_token_id is None:
             raise ValueError(f"tokenizer {name!r} has no end-of-sequence token: set tokenizer.eos_token")
         self.tokenizer = tokenizer
+        self._around = (chat or ChatFormat()).around(tokenizer)
 
     @property
     def eos_id(self) -> int:
@@ -49,16 +96,20 @@ class TokenCodec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over all that decides ids: normaliser, vocabulary, merges, added and special tokens."""
+        """SHA-256 over all that decides ids: normaliser, vocabulary, merges, added and special tokens, chat form."""
         state = json.loads(self.tokenizer.backend_tokenizer.to_str())
         # Truncation and padding are settings of the last call, not of the tokenizer.
         content = {key: value for key, value in state.items() if key not in ("truncation", "padding")}
         ends = {"bos": self.tokenizer.bos_token_id, "eos": self.tokenizer.eos_token_id}
-        canonical = json.dumps({"tokenizer": content, "ends": ends}, sort_keys=True, ensure_ascii=True)
+        chat = {} if self._around is None else {"chat": self._around}
+        canonical = json.dumps({"tokenizer": content, "ends": ends, **chat}, sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def encode_prompt(self, text: str) -> list[int]:
-        """Token ids of a prompt, after the beginning-of-sequence token where there is one."""
+        """Token ids of a prompt: within the chat template, else behind the beginning-of-sequence token if any."""
+        if self._around is not None:
+            before, after = self._around
+            return self._encode(before, special=True) + self._encode(text) + self._encode(after, special=True)
         start = self.tokenizer.bos_token_id
         return ([] if start is None else [int(start)]) + self._encode(text)
 
@@ -71,8 +122,8 @@ class TokenCodec:
         text = self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return str(text)
 
-    def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+    def _encode(self, text: str, special: bool = False) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=not special))
 
 
 def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:

@@ -19,9 +19,17 @@ from elite_lightning.batching import TokenBatch
 from elite_lightning.errors import UsageError
 from elite_lightning.factory import PolicyFactory
 from elite_lightning.logprobs import response_logprobs
-from elite_lightning.policy import Dtype, TokenCodec, add_adapter, load_model, load_tokenizer, model_fingerprint
+from elite_lightning.policy import (
+    ChatFormat,
+    Dtype,
+    TokenCodec,
+    add_adapter,
+    load_model,
+    load_tokenizer,
+    model_fingerprint,
+)
 from elite_lightning.rollout.in_process import InProcessEngine
-from elite_lightning.types import Domain, RolloutEngine
+from elite_lightning.types import Domain, RolloutEngine, TokenBudget
 from elite_lightning.verify import VerificationPool
 
 
@@ -52,6 +60,7 @@ class PolicyModule(pl.LightningModule):
         rollout_rows: Most responses that are generated at once.
         verification: How responses are judged.
         seed: Seed of all draws.
+        chat: Whether and how prompts go into the tokenizer's chat template.
 
     Raises:
         ValueError: If not exactly one of `path` and `factory` is given.
@@ -68,13 +77,17 @@ class PolicyModule(pl.LightningModule):
         rollout_rows: int,
         verification: VerificationSettings,
         seed: int,
+        chat: ChatFormat | None = None,
     ) -> None:
         super().__init__()
         if (path is None) == (factory is None):
             raise ValueError("give the policy either as model.path or as model.factory, and not both")
         self.domain = domain
         self.seed = seed
-        self.codec = TokenCodec(factory.tokenizer() if factory is not None else load_tokenizer(str(path)))
+        self.codec = TokenCodec(factory.tokenizer() if factory is not None else load_tokenizer(str(path)), chat)
+        if isinstance(domain, TokenBudget):
+            codec = self.codec  # without a reference to the module
+            domain.count_tokens_with(lambda text: len(codec.encode_prompt(text)))
         self.policy: nn.Module | None = None
         self.base_fingerprint = ""
         self.trained_steps = 0

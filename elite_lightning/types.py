@@ -7,7 +7,7 @@ room can use these words without knowing the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -257,4 +257,20 @@ class AmbiguousDomain(Protocol):
 
     def interpretations(self, problem: Problem, solution: str) -> tuple[bool, ...]:
         """Which interpretations a solution answers, as many as `interpretation_count` says."""
+        ...
+
+
+@runtime_checkable
+class TokenBudget(Protocol):
+    """What a domain has besides when its prompts keep to a limit in tokens.
+
+    A domain knows no tokenizer, so whoever has the codec hands over a way to count, before the first prompt.
+    """
+
+    def count_tokens_with(self, tokens_of: Callable[[str], int]) -> None:
+        """Take over `tokens_of`: a prompt's text to the number of tokens that the policy will see."""
+        ...
+
+    def cut_report(self) -> str | None:
+        """One line on how many prompts were cut and what was left out, for people; None if none was."""
         ...

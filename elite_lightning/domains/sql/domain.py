@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from elite_lightning.domains.sql.executor import DatabaseError, Executor, Limits
 from elite_lightning.domains.sql.extract import extract_sql
 from elite_lightning.domains.sql.interpretations import golds_of, hits_by_ambiqt, is_of_ambiqt, right_by_any
 from elite_lightning.domains.sql.labeler import APPROACHES, label_approach
-from elite_lightning.domains.sql.prompts import Schema, compact_prompt, schema_of
+from elite_lightning.domains.sql.prompts import CompactPrompt, SqlPrompt
 from elite_lightning.domains.sql.rules import rule_named
 from elite_lightning.domains.sql.strategy import strategy_key
 from elite_lightning.domains.sql.structure import structure_of
@@ -45,7 +45,11 @@ class SqlDomain:
     Args:
         databases: Folder of databases in Spider's layout: `<name>/<name>.sqlite`, and beside it any number of other
             `.sqlite` files with the same schema and other rows. The files must not change while they are used.
+            A problem's database may also name a folder further down, as in `scope/Banking/loans`.
         limits: What one query may use on one database.
+        prompts: The form of the prompt, as `class_path` and `init_args`; null is `CompactPrompt`, the bundled model's.
+        used: Names of the databases that the fingerprint covers; null is every one in the folder. Sources that ask
+            about a part of a large folder give this part.
         rule: How results are compared: `default`, or a benchmark's own such as `bird_ex`, `spider_exec` or
             `test_suite`. docs/sql_rules.md compares them.
         copies: Another folder in the same layout; its files are further copies of the databases of the same names.
@@ -62,6 +66,8 @@ class SqlDomain:
         self,
         databases: str | Path,
         limits: Limits | None = None,
+        prompts: SqlPrompt | None = None,
+        used: Sequence[str] | None = None,
         rule: str = "default",
         copies: str | Path | None = None,
         originals: str | Path | None = None,
@@ -69,27 +75,29 @@ class SqlDomain:
         self.databases = Path(databases).resolve()
         self.originals = None if originals is None else Path(originals).resolve()
         self.limits = limits or Limits()
+        self.prompts: SqlPrompt = prompts or CompactPrompt()
+        self.used = None if used is None else tuple(sorted(set(used)))
         self.rule = rule_named(rule)
         self.copies = None if copies is None else Path(copies).resolve()
         self._executor = Executor(self.limits)
         self._fingerprint: str | None = None
         self._paths = lru_cache(maxsize=None)(self._find_paths)
-        self._schema: Callable[[Path], Schema] = lru_cache(maxsize=None)(schema_of)
         self._cell = lru_cache(maxsize=REMEMBERED_DESCRIPTORS)(self._compute_cell)
         self._strategy = lru_cache(maxsize=REMEMBERED_DESCRIPTORS)(self._compute_strategy)
 
-    def __reduce__(self) -> tuple[type[SqlDomain], tuple[Path, Limits, str, Path | None, Path | None]]:
-        return type(self), (self.databases, self.limits, self.rule.name, self.copies, self.originals)
+    def __reduce__(self) -> tuple[Any, ...]:
+        settings = (self.databases, self.limits, self.prompts, self.used, self.rule.name, self.copies, self.originals)
+        return type(self), settings
 
     def fingerprint(self) -> str:
-        """Hash of the rules, the limits, the form of the prompt, and every database file's name, size and bytes."""
+        """Hash of the rules, the limits, the form of the prompt, and every used database's name, size and bytes."""
         if self._fingerprint is None:
-            example = compact_prompt(Schema(()), "question", APPROACHES[0], "SELECT 1")
-            content = [self.name, RULES_VERSION, APPROACHES, _limits(self.limits), example, _files(self.databases)]
+            content = [self.name, RULES_VERSION, APPROACHES, _limits(self.limits), self.prompts.identity()]
+            content.append([_described(path, self.databases) for path in self._files()])
             if self.rule.name != "default":
                 content.append(["rule", self.rule.name])
             if self.copies is not None:
-                content.append(["copies", _files(self.copies)])
+                content.append(["copies", [_described(path, self.copies) for path in self._copies()]])
             self._fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
         return self._fingerprint
 
@@ -101,7 +109,15 @@ class SqlDomain:
         """
         own = self._paths(_required(problem, "database"))[0]
         self._executor.columns(own)  # says what is wrong with a file that is not a database
-        return compact_prompt(self._schema(own), problem.question, target, parent)
+        return self.prompts.write(own, problem, target, parent)
+
+    def count_tokens_with(self, tokens_of: Callable[[str], int]) -> None:
+        """Let prompts be as long as the policy's tokenizer counts; see `elite_lightning.types.TokenBudget`."""
+        self.prompts.count_tokens_with(tokens_of)
+
+    def cut_report(self) -> str | None:
+        """What the prompts' limit has cost so far, in one line; None if nothing."""
+        return self.prompts.cut_report()
 
     def extract(self, response: str) -> str | None:
         """The query within a response, or None."""
@@ -165,6 +181,20 @@ class SqlDomain:
         folders = [own.parent] if self.copies is None else [own.parent, self.copies / database]
         return own, *(path for folder in folders for path in sorted(folder.glob(f"*{SUFFIX}")) if path != own)
 
+    def _files(self) -> list[Path]:
+        """All beside the copies that verdicts and prompts depend on."""
+        if self.used is None:
+            databases = sorted(self.databases.rglob(f"*{SUFFIX}"))
+        else:
+            databases = sorted(path for name in self.used for path in (self.databases / name).glob(f"*{SUFFIX}"))
+        beside = {file for path in databases for file in self.prompts.files(path)}
+        return [*databases, *sorted(beside)]
+
+    def _copies(self) -> list[Path]:
+        copies = self.copies or self.databases
+        folders = [copies] if self.used is None else [copies / name for name in self.used]
+        return sorted(path for folder in folders for path in folder.rglob(f"*{SUFFIX}"))
+
 
 def _required(problem: Problem, field: str) -> Any:
     if field not in problem.data:
@@ -178,10 +208,6 @@ def _limits(limits: Limits) -> dict[str, Any]:
     if limits.sql_bytes == Limits().sql_bytes:
         del described["sql_bytes"]
     return described
-
-
-def _files(root: Path) -> list[tuple[str, int, str]]:
-    return [_described(path, root) for path in sorted(root.glob(f"*/*{SUFFIX}"))]
 
 
 def _described(path: Path, root: Path) -> tuple[str, int, str]:

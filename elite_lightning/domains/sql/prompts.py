@@ -1,15 +1,52 @@
-"""Schemas as prompts: reading a SQLite file's schema and writing the compact prompt of the bundled model.
+"""The form of a prompt as a choice, and the compact form, which the bundled model was trained on.
 
-Every name in the prompt follows a space, as it does in the SQL of the demonstrations, so that a byte-level
-tokenizer writes a name with the same tokens in both and a small model can copy it.
+Every name in the compact prompt follows a space, as it does in the SQL of the demonstrations, so that a byte-level
+tokenizer writes a name with the same tokens in both and a small model can copy it. The form for other models is in
+`ddl_prompt.py`.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
+from elite_lightning.types import Problem
+
+
+class SqlPrompt(ABC):
+    """How the SQL domain asks. It travels to other processes as its settings."""
+
+    @abstractmethod
+    def write(self, database: Path, problem: Problem, target: str | None = None, parent: str | None = None) -> str:
+        """The prompt.
+
+        Args:
+            database: The problem's SQLite file.
+            problem: What is asked.
+            target: The approach to take, or None for the plain prompt.
+            parent: A solution of another kind to start from, or None.
+        """
+
+    @abstractmethod
+    def identity(self) -> Any:
+        """JSON-serialisable value that changes with everything that decides prompts; enters the fingerprint."""
+
+    def files(self, database: Path) -> Sequence[Path]:  # noqa: ARG002
+        """Files beside the database that prompts are made of; the fingerprint covers them."""
+        return ()
+
+    def count_tokens_with(self, tokens_of: Callable[[str], int]) -> None:  # noqa: B027 - most forms have no limit
+        """Take over how the policy's tokenizer counts; for forms with a limit in tokens."""
+
+    def cut_report(self) -> str | None:
+        """One line on how many prompts were cut to a limit, and what was left out; None if none was."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +134,21 @@ def compact_prompt(schema: Schema, question: str, target: str | None = None, par
     if parent is not None:
         lines.append(f"parent : {parent}")
     return "\n".join([*lines, "sql :"])
+
+
+class CompactPrompt(SqlPrompt):
+    """One line a table, without types or values: the form that the bundled model was trained on, and for it alone."""
+
+    def __init__(self) -> None:
+        self._schema = lru_cache(maxsize=None)(schema_of)
+
+    def __reduce__(self) -> tuple[type[CompactPrompt], tuple[()]]:
+        return type(self), ()
+
+    def write(self, database: Path, problem: Problem, target: str | None = None, parent: str | None = None) -> str:
+        """Tables, question, approach and parent, up to where the SQL begins."""
+        return compact_prompt(self._schema(database), problem.question, target, parent)
+
+    def identity(self) -> str:
+        """The prompt of an example."""
+        return compact_prompt(Schema(()), "question", "window", "SELECT 1")

@@ -1,0 +1,55 @@
+"""What is wrong with a benchmark's own answers: golds that cannot run, and databases in which every answer is empty."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from elite_lightning.domains.sql import SqlDomain
+from elite_lightning.domains.sql.ddl import quoted
+from elite_lightning.types import Problem
+
+
+def golds_of(problem: Problem) -> Sequence[str]:
+    """The gold queries of all interpretations; one where the question is not meant to be ambiguous."""
+    golds: Sequence[str] = problem.data.get("golds") or [problem.data["gold"]]
+    return golds
+
+
+def failing_golds(domain: SqlDomain, problems: Iterable[Problem]) -> dict[str, str]:
+    """Why a gold query is not a right answer, by problem id; only problems with such a gold are listed.
+
+    A gold must run within the domain's limits on the problem's database and on all its copies.
+
+    Args:
+        domain: Judges each gold as if a policy had written it.
+        problems: The problems.
+    """
+    failures = {}
+    for problem in problems:
+        # Each gold alone: the others may be the ones that cannot run.
+        data = {key: value for key, value in problem.data.items() if key != "golds"}
+        for number, gold in enumerate(golds_of(problem), start=1):
+            asked = replace(problem, data={**data, "gold": gold})
+            verdict = domain.verify(asked, gold)
+            if not verdict.correct:
+                which = f"gold {number}: " if len(golds_of(problem)) > 1 else ""
+                failures[problem.id] = f"{which}{verdict.reason}, {verdict.detail}"
+                break
+    return failures
+
+
+def is_empty(database: Path) -> bool:
+    """Whether no table of a SQLite file has a row.
+
+    Args:
+        database: The file; opened read-only.
+    """
+    with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        tables = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_'"
+        ).fetchall()
+        return not any(connection.execute(f"SELECT 1 FROM {quoted(name)} LIMIT 1").fetchone() for (name,) in tables)

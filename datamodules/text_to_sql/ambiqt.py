@@ -12,6 +12,7 @@ from datamodules.text_to_sql.ambiqt_databases import AMBIGUITY_KEYS, AmbiguousDa
 from datamodules.text_to_sql.files import Record, read_records
 from datamodules.text_to_sql.folder import FolderSource, Questions
 from datamodules.text_to_sql.names import require_databases
+from elite_lightning.domains.sql import SqlDomain
 from elite_lightning.types import Problem
 
 Kind = Literal["col-synonyms", "tbl-synonyms", "tbl-split", "tbl-agg"]
@@ -77,6 +78,11 @@ class AmbiqtSource(FolderSource):
             name, original = str(problem.data["database"]), str(problem.data["db_id"])
             change = AmbiguousDatabase(problem.data["kind"], problem.data["ambiguity"])
             write_database(originals / original / f"{original}.sqlite", self.database_folder(root) / name, change)
+
+    def new_domain(self, root: Path, used: Sequence[str]) -> SqlDomain:
+        """The domain over the changed databases; the original ones are for the official rule of coverage."""
+        folder, originals = self.database_folder(root), root / DATABASES
+        return SqlDomain(folder, self.limits, self.prompts, used, self.rule, originals=originals)
 
 
 def _problem(record: Record, kind: str, number: int) -> Problem:

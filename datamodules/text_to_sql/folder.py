@@ -47,6 +47,7 @@ class FolderSource(ProblemSource):
             run. Without it, such a problem stops the run when it is first drawn.
         prompts: The form of the prompt; null is `DdlPrompt`.
         limits: What one query may use on one database; null is the domain's default.
+        rule: How results are compared, see docs/sql_rules.md.
 
     Raises:
         ValueError: If a number is below 0.
@@ -65,6 +66,7 @@ class FolderSource(ProblemSource):
         check_golds: bool = True,
         prompts: SqlPrompt | None = None,
         limits: Limits | None = None,
+        rule: str = "default",
     ) -> None:
         self.root = root
         self.databases = None if databases is None else tuple(databases)
@@ -74,7 +76,7 @@ class FolderSource(ProblemSource):
         self.split_evaluation = split_evaluation
         self.check_golds = check_golds
         self.prompts = prompts or DdlPrompt()
-        self.limits = limits
+        self.limits, self.rule = limits, rule
         self._notes: list[str] = []
 
     # What a data set fills in.
@@ -99,6 +101,15 @@ class FolderSource(ProblemSource):
         """
         require_databases(self.database_folder(root), [str(problem.data["database"]) for problem in problems])
 
+    def new_domain(self, root: Path, used: Sequence[str]) -> SqlDomain:
+        """The domain over the databases in use.
+
+        Args:
+            root: The data set's folder.
+            used: Their names.
+        """
+        return SqlDomain(self.database_folder(root), self.limits, self.prompts, used, self.rule)
+
     # What a problem source is.
 
     def at(self, root: str) -> Self:
@@ -117,7 +128,7 @@ class FolderSource(ProblemSource):
     def domain(self) -> SqlDomain:
         """The SQL domain over the databases of all splits."""
         names = sorted({str(problem.data["database"]) for part in self._splits for problem in part})
-        return SqlDomain(self.database_folder(self._folder), self.limits, self.prompts, names)
+        return self.new_domain(self._folder, names)
 
     def train(self) -> Sequence[Problem]:
         """Problems of the training file, or of the evaluation file's training databases."""

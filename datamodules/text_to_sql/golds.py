@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from elite_lightning.domains.sql import SqlDomain
 from elite_lightning.domains.sql.ddl import quoted
+from elite_lightning.domains.sql.interpretations import golds_of
 from elite_lightning.types import Problem
-
-
-def golds_of(problem: Problem) -> Sequence[str]:
-    """The gold queries of all interpretations; one where the question is not meant to be ambiguous."""
-    golds: Sequence[str] = problem.data.get("golds") or [problem.data["gold"]]
-    return golds
 
 
 def failing_golds(domain: SqlDomain, problems: Iterable[Problem]) -> dict[str, str]:

@@ -7,13 +7,27 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from elite_lightning.errors import UsageError
 from elite_lightning.types import Domain, Problem
+
+
+class PredictionScores(NamedTuple):
+    """Scores of a file of predictions.
+
+    Args:
+        summary: Counts and scores by rule, as data for JSON.
+        items: Verdicts by question.
+        warnings: What a user should know about the file, a line each.
+    """
+
+    summary: Mapping[str, Any]
+    items: Sequence[Mapping[str, Any]]
+    warnings: Sequence[str]
 
 
 class ProblemSource(ABC):
@@ -47,6 +61,18 @@ class ProblemSource(ABC):
             UsageError: If the source reads no folder, or is set to another one.
         """
         raise UsageError(f"{type(self).__name__} reads no data set's folder: leave out data.root={root}")
+
+    def score(self, predictions: Path, workers: int) -> PredictionScores:  # noqa: ARG002
+        """Score a file of predictions on the benchmark's questions, without a model.
+
+        Args:
+            predictions: One prediction for each question, in the benchmark's own format.
+            workers: Number of worker processes.
+
+        Raises:
+            UsageError: If the source has no format for predictions, or the file does not fit.
+        """
+        raise UsageError(f"{type(self).__name__} has no format for files of predictions: leave out --predictions")
 
     def notes(self) -> Sequence[str]:
         """What a user should know of the data before anything starts, such as counts; a line each."""

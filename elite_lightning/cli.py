@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from jsonargparse import ArgumentError
+from jsonargparse import ArgumentError, ArgumentParser
 from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ModelCheckpoint
@@ -24,10 +24,12 @@ from rich.console import Console
 
 from callbacks import PassAtKEvaluation, PreSearch
 from datamodules.elite import EliteDataModule
+from datamodules.sources import ProblemSource
 from elite_lightning.distributed import RemoteError
 from elite_lightning.errors import UsageError
 from elite_lightning.loggers import JsonlLogger
 from elite_lightning.module import EliteModule
+from elite_lightning.prediction_report import show_scores, write_scores
 from elite_lightning.process import be_quiet, set_threads
 from elite_lightning.report import coverage_line, draw, show, summarise
 from elite_lightning.run_folder import RunFolder, load_yaml
@@ -42,7 +44,7 @@ TRAINER_DEFAULTS = {
     "enable_model_summary": False,
 }
 
-_OF_ONE_COMMAND = frozenset({"ckpt_path", "weights_only", "verbose"})
+_OF_ONE_COMMAND = frozenset({"ckpt_path", "weights_only", "verbose", "predictions"})
 
 
 class EliteCLI(LightningCLI):
@@ -103,7 +105,15 @@ class EliteCLI(LightningCLI):
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         if subcommand != "search":
-            return super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+            parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+            if subcommand == "test":
+                parser.add_argument(
+                    "--predictions",
+                    type=str | None,
+                    default=None,
+                    help="File of predictions in the benchmark's own format: it is scored, and no model is loaded.",
+                )
+            return parser
         # Lightning makes a group of options named like the command, and `search` is the name of a group already.
         parser = self.init_parser(**kwargs)
         self._add_arguments(parser)
@@ -130,6 +140,8 @@ class EliteCLI(LightningCLI):
         if config.get("ckpt_path") and not Path(config.ckpt_path).exists():
             raise UsageError(f"no checkpoint at {config.ckpt_path}")
         self.folder = RunFolder(config.run_dir)
+        if self._predictions is not None:
+            return
         dumped = self._parser(self.subcommand).dump(config, skip_none=False, format="yaml")
         # Without the arguments of single commands, so that any command can run it again.
         self.resolved = {k: v for k, v in load_yaml(dumped).items() if k not in _OF_ONE_COMMAND}
@@ -138,6 +150,8 @@ class EliteCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         """Build everything; what a constructor refuses is the user's to fix."""
+        if self._predictions is not None:
+            return
         try:
             super().instantiate_classes()
             self._check_data()
@@ -191,6 +205,9 @@ class EliteCLI(LightningCLI):
     # The commands.
 
     def _run_subcommand(self, subcommand: str) -> None:
+        if self._predictions is not None:
+            self._score(self._predictions)
+            return
         try:
             super()._run_subcommand(subcommand)
         except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
@@ -245,6 +262,28 @@ class EliteCLI(LightningCLI):
         self._require(datamodule.source.test(), "test")
         self._claim()
         self.trainer.test(model, datamodule=datamodule, ckpt_path=self._checkpoint(ckpt_path), weights_only=True)
+
+    @property
+    def _predictions(self) -> Path | None:
+        given = self.config[self.subcommand].get("predictions")
+        return None if given is None else Path(given)
+
+    def _score(self, predictions: Path) -> None:
+        """Score a file of predictions; of all that is configured, only the problem source is built."""
+        config = self.config[self.subcommand]
+        parser = ArgumentParser(exit_on_error=False)
+        parser.add_argument("--source", type=ProblemSource)
+        try:
+            source = parser.instantiate_classes(parser.parse_object({"source": config.data.source})).source
+            source = source if config.data.root is None else source.at(config.data.root)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        scores = source.score(predictions, config.model.verification.workers)
+        folder = write_scores(self.folder.path, predictions, scores.summary, scores.items)
+        for warning in scores.warnings:
+            self._say(warning)
+        show_scores(scores.summary)
+        self._say(f"Scores: {folder / 'summary.json'}, verdicts beside it")
 
     def _require(self, problems: Sequence[Any], split: str) -> None:
         if not problems:

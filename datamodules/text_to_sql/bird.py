@@ -31,6 +31,7 @@ class BirdSource(FolderSource):
     """
 
     title: ClassVar[str] = "BIRD"
+    prediction_rules: ClassVar[tuple[str, ...]] = ("default", "bird_ex", "soft_f1")
 
     def __init__(self, root: str | None = None, evaluation: Literal["dev", "mini_dev"] = "dev", **options: Any) -> None:
         super().__init__(root, **options)

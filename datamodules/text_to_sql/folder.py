@@ -10,9 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self
 
-from datamodules.sources import ProblemSource
+from datamodules.sources import PredictionScores, ProblemSource
 from datamodules.text_to_sql.golds import failing_golds, is_empty
 from datamodules.text_to_sql.names import file_of, listed, require_databases, suggestion
+from datamodules.text_to_sql.scoring import score_file
 from datamodules.text_to_sql.splits import Splits, can_share_out, database_of, hold_out, sample, share_out
 from elite_lightning.domains.sql import Limits, SqlDomain
 from elite_lightning.domains.sql.ddl_prompt import DdlPrompt
@@ -54,6 +55,8 @@ class FolderSource(ProblemSource):
     """
 
     title: ClassVar[str]
+    prediction_rules: ClassVar[tuple[str, ...]] = ()
+    """Rules that a file of predictions is scored by; none where the benchmark has no format for one."""
 
     def __init__(
         self,
@@ -141,6 +144,15 @@ class FolderSource(ProblemSource):
     def test(self) -> Sequence[Problem]:
         """Problems of the evaluation file, or those on its test databases."""
         return self._splits.test
+
+    def score(self, predictions: Path, workers: int) -> PredictionScores:
+        """Score predictions for the questions of the evaluation file, all of them and in its order."""
+        if not self.prediction_rules:
+            return super().score(predictions, workers)
+        root = self._folder
+        questions = self.read(root).evaluation
+        self.prepare(root, questions)
+        return score_file(predictions, questions, self.database_folder(root), self.prediction_rules, workers)
 
     def notes(self) -> Sequence[str]:
         """Counts, golds that cannot run, and databases without rows."""

@@ -28,6 +28,7 @@ class SpiderSource(FolderSource):
     """
 
     title: ClassVar[str] = "Spider"
+    prediction_rules: ClassVar[tuple[str, ...]] = ("default", "spider_exec", "test_suite", "test_suite_keep_distinct")
 
     def __init__(
         self,

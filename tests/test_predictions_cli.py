@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from benchmark_files import DATA, write_ambiqt, write_bird, write_spider
+from benchmark_files import DATA, VISITS, write_ambiqt, write_bird, write_database, write_spider
 from test_bad_input import complaint
 
 from elite_lightning.cli import main
@@ -67,6 +67,22 @@ def test_spiders_predictions_are_lines(score, tmp_path):
     assert code == 0
     assert set(summary["rules"]) == {"default", "spider_exec", "test_suite", "test_suite_keep_distinct"}
     assert all(rule["all"]["items"] == 4 and rule["all"]["correct"] == 3 for rule in summary["rules"].values())
+
+
+def test_copies_tell_what_is_right_by_luck(score, tmp_path):
+    (tmp_path / "data").mkdir()
+    root = write_spider(tmp_path / "data")
+    write_database(root / "suite", "visits", VISITS + "UPDATE visitors SET age = 100 - age;")
+    golds = [entry["query"] for entry in json.loads((root / "dev.json").read_text())]
+    file = tmp_path / "pred.txt"
+    file.write_text("\n".join(["SELECT id FROM visitors WHERE age = 56", *golds[1:]]) + "\n")
+    option = ("--data.source.init_args.copies_folder_name", "suite")
+    (_, _), [alone] = score("configs/spider.yaml", root, file)
+    (_, _), [together] = score("configs/spider.yaml", root, file, *option)
+    assert {rule: s["all"]["correct"] for rule, s in alone["rules"].items()} == dict.fromkeys(alone["rules"], 4)
+    # The classic rule looks at the first database alone.
+    assert {rule for rule, s in together["rules"].items() if s["all"]["correct"] == 4} == {"spider_exec"}
+    assert "suites" in complaint(score("configs/spider.yaml", root, file, option[0], "suites")[0])
 
 
 def test_nothing_of_the_run_folder_is_touched(score, tmp_path):

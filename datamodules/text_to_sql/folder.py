@@ -96,6 +96,10 @@ class FolderSource(ProblemSource):
     def database_folder(self, root: Path) -> Path:
         """The folder that `Problem.data["database"]` is relative to."""
 
+    def copies(self, root: Path) -> Path | None:  # noqa: ARG002
+        """A folder of further copies of the databases, with other rows; none unless a data set has them."""
+        return None
+
     def prepare(self, root: Path, problems: Sequence[Problem]) -> None:
         """See to it that the databases of these problems are there.
 
@@ -111,7 +115,8 @@ class FolderSource(ProblemSource):
             root: The data set's folder.
             used: Their names.
         """
-        return SqlDomain(self.database_folder(root), self.limits, self.prompts, used, self.rule)
+        folder, copies = self.database_folder(root), self.copies(root)
+        return SqlDomain(folder, self.limits, self.prompts, used, self.rule, copies)
 
     # What a problem source is.
 
@@ -152,7 +157,8 @@ class FolderSource(ProblemSource):
         root = self._folder
         questions = self.read(root).evaluation
         self.prepare(root, questions)
-        return score_file(predictions, questions, self.database_folder(root), self.prediction_rules, workers)
+        databases = (self.database_folder(root), self.copies(root))
+        return score_file(predictions, questions, *databases, self.prediction_rules, workers)
 
     def notes(self) -> Sequence[str]:
         """Counts, golds that cannot run, and databases without rows."""
@@ -205,7 +211,7 @@ class FolderSource(ProblemSource):
         return Splits(train, validation, tuple(questions.evaluation))
 
     def _without_failing(self, root: Path, splits: Splits) -> Splits:
-        domain = SqlDomain(self.database_folder(root), self.limits)
+        domain = SqlDomain(self.database_folder(root), self.limits, copies=self.copies(root))
         failing = failing_golds(domain, [problem for part in splits for problem in part])
         if failing:
             names = [f"{problem_id} ({why})" for problem_id, why in failing.items()]

@@ -12,7 +12,12 @@ from elite_lightning.types import Problem
 
 
 def score_file(
-    predictions: Path, questions: Sequence[Problem], databases: Path, rules: Sequence[str], workers: int
+    predictions: Path,
+    questions: Sequence[Problem],
+    databases: Path,
+    copies: Path | None,
+    rules: Sequence[str],
+    workers: int,
 ) -> PredictionScores:
     """Judge each prediction under each rule.
 
@@ -20,6 +25,7 @@ def score_file(
         predictions: BIRD's JSON, or Spider's text with a query a line; one for each question, in their order.
         questions: The questions of the benchmark's file.
         databases: What `Problem.data["database"]` is relative to.
+        copies: Folder of further copies of the databases, if any.
         rules: Names of comparison rules.
         workers: Number of worker processes.
 
@@ -29,7 +35,7 @@ def score_file(
     golds = [_gold(problem) for problem in questions]
     names = [GoldItem(gold.id, gold.sql, Path(gold.database).name, gold.difficulty) for gold in golds]
     sql, warnings = read_predictions(predictions, names)
-    scores = score_predictions(golds, sql, databases, rules, workers=workers)
+    scores = score_predictions(golds, sql, databases, rules, copies, workers=workers)
     items = [
         {"problem_id": gold.id, "prediction": text}
         | {rule: {"score": v.reward, "correct": v.correct, "reason": v.reason} for rule, v in judged.items()}

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from datamodules.text_to_sql.files import read_records
 from datamodules.text_to_sql.folder import FolderSource, Questions
 from datamodules.text_to_sql.names import unique
+from elite_lightning.errors import UsageError
 from elite_lightning.types import Problem
 
 
@@ -22,8 +23,9 @@ class SpiderSource(FolderSource):
         root: The folder of `dev.json`.
         train_files: Files to train on; those that are absent are left out. `train_others.json` is not among them,
             because all its databases are empty.
-        database_folder_name: The folder of databases; one that has further SQLite files beside a database, as the
-            test suites do, makes a right answer right on all of them.
+        database_folder_name: The folder of databases; further SQLite files beside a database are copies of it that a
+            right answer must satisfy too, as in the official test suites.
+        copies_folder_name: Another folder of such copies.
         options: What every benchmark takes.
     """
 
@@ -35,15 +37,29 @@ class SpiderSource(FolderSource):
         root: str | None = None,
         train_files: Sequence[str] = ("train_spider.json",),
         database_folder_name: str = "database",
+        copies_folder_name: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(root, **options)
         self.train_files = tuple(train_files)
-        self.database_folder_name = database_folder_name
+        self.database_folder_name, self.copies_folder_name = database_folder_name, copies_folder_name
 
     def database_folder(self, root: Path) -> Path:
         """The databases of all files."""
         return root / self.database_folder_name
+
+    def copies(self, root: Path) -> Path | None:
+        """The folder of copies.
+
+        Raises:
+            UsageError: If it is not there.
+        """
+        if self.copies_folder_name is None:
+            return None
+        folder = root / self.copies_folder_name
+        if not folder.is_dir():
+            raise UsageError(f"no folder at {folder}: data.source.copies_folder_name must be one in {root}")
+        return folder
 
     def read(self, root: Path) -> Questions:
         """The problems of the training files, if any, and of `dev.json`."""

@@ -1,7 +1,9 @@
 """The in-process engine against transformers' own generate and forward pass, and against exact probabilities."""
 
+import gc
 import itertools
 import math
+import weakref
 from collections import Counter
 
 import pytest
@@ -246,6 +248,24 @@ def test_shared_prefixes_are_what_copies_are(family, dtype):
             alike = same.index(False) if False in same else len(same)
             tolerance = 1e-5 if dtype is torch.float32 else 0.3  # a bfloat16 has 8 bits, and logits here reach 10
             assert got.logprobs[:alike] == pytest.approx(expected.logprobs[:alike], abs=tolerance)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_keys_are_freed_when_sampling_ends(llama, share):
+    caches = []
+
+    def note(_module, _args, kwargs):
+        caches.append(weakref.ref(kwargs.get("cache", kwargs.get("past_key_values"))))
+
+    hook = llama.register_forward_pre_hook(note, with_kwargs=True)
+    gc.disable()  # what waits for the collector adds up, call by call
+    try:
+        InProcessEngine(llama, Codec(), share_prefixes=share).generate(PROMPTS, 2, Sampling(1.0, 4), seed=0)
+        assert caches
+        assert [cache() for cache in caches] == [None] * len(caches)
+    finally:
+        gc.enable()
+        hook.remove()
 
 
 def test_a_model_that_cannot_share_prefixes_is_named():

@@ -12,10 +12,11 @@ It needs a model that lets its attention function be chosen and attends to every
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -29,6 +30,29 @@ ATTENTION = "elite_shared_prefix"
 _active: ContextVar[SharedMemory] = ContextVar("shared_prefix_memory")
 
 
+@dataclass
+class _Layout:
+    """Which row has which prompt and how far it has come: what all layers go by.
+
+    Apart from the memory, which holds the layers: with the two holding each other, nothing would be freed before the
+    garbage collector comes by.
+    """
+
+    rows: torch.Tensor  # [size], 0, 1, 2, ...
+    column: torch.Tensor  # [size], where each row's next token goes
+    columns: int  # of which any row has written or will write now
+    hidden: torch.Tensor  # [size, 1, 1, columns], True where a row has written nothing
+    prompts: list[tuple[Prefilled | None, int]]  # cached tokens of each prompt, and how many
+    padding: torch.Tensor  # [prompts, 1, 1, longest], True behind a prompt's end
+    members: torch.Tensor  # [prompts, most rows of one], the rows of each prompt; row 0 fills up
+    place: torch.Tensor  # [size], where in the flattened members each row is
+
+    @property
+    def longest(self) -> int:
+        """Columns that the prompts' keys take."""
+        return self.padding.shape[-1]
+
+
 class SharedMemory:
     """Keys and values of prompts, one copy each, and of responses, one row each.
 
@@ -40,60 +64,60 @@ class SharedMemory:
 
     def __init__(self, slots: int, max_new_tokens: int, device: torch.device) -> None:
         # One column more than a row may have tokens: an ended row goes on writing there, and harms nothing.
-        self.cache: Cache = ResponseCache(self, slots, max_new_tokens + 1)
-        self.prompts: list[tuple[Prefilled | None, int]] = []
-        self.prompt_of = torch.zeros(slots, dtype=torch.int64, device=device)
-        self.all_rows = torch.arange(slots, device=device)
-        self.all_columns = torch.arange(max_new_tokens + 1, device=device)
-        self.size = self.columns = 0
-        self.stale = True
+        columns = max_new_tokens + 1
+        none = torch.zeros(0, dtype=torch.int64, device=device)
+        self.layout = _Layout(none, none, 0, none, [], none, none, none)
+        self.cache: Cache = ResponseCache(self.layout, slots, columns)
+        self._prompt_of = torch.zeros(slots, dtype=torch.int64, device=device)
+        self._all_rows = torch.arange(slots, device=device)
+        self._all_columns = torch.arange(columns, device=device)
+        self._stale = True
 
     def admit(self, rows: slice, length: int, prefilled: Prefilled | None) -> None:
         """Note whose prompt the rows have; nothing is copied per row."""
-        self.prompt_of[rows] = len(self.prompts)
-        self.prompts.append((prefilled, length - 1))
-        self.stale = True
+        self._prompt_of[rows] = len(self.layout.prompts)
+        self.layout.prompts.append((prefilled, length - 1))
+        self._stale = True
 
     def advance(self, size: int, written: torch.Tensor, _alive: torch.Tensor) -> None:
         """Column of every row's next token; rows have columns of their own."""
-        self.stale |= size != self.size
-        self.size, self.column = size, written[:size]
-        self.columns = int(self.column.max()) + 1
-        self.hidden = (self.all_columns[: self.columns] > self.column[:, None])[:, None, None]
-        if self.stale:
-            self._regroup()
+        layout = self.layout
+        self._stale |= size != len(layout.rows)
+        layout.rows, layout.column = self._all_rows[:size], written[:size]
+        layout.columns = int(layout.column.max()) + 1
+        layout.hidden = (self._all_columns[: layout.columns] > layout.column[:, None])[:, None, None]
+        if self._stale:
+            self._regroup(size)
 
     def move(self, movers: torch.Tensor, gaps: torch.Tensor) -> None:
         """Copy rows with their responses' keys."""
-        self.prompt_of[gaps] = self.prompt_of[movers]
+        self._prompt_of[gaps] = self._prompt_of[movers]
+        columns = self.layout.columns
         for layer in cast(list[ResponseLayer], self.cache.layers):
-            layer.keys[gaps, :, : self.columns] = layer.keys[movers, :, : self.columns]
-            layer.values[gaps, :, : self.columns] = layer.values[movers, :, : self.columns]
-        self.stale = True
+            layer.keys[gaps, :, :columns] = layer.keys[movers, :, :columns]
+            layer.values[gaps, :, :columns] = layer.values[movers, :, :columns]
+        self._stale = True
 
-    def _regroup(self) -> None:
+    def _regroup(self, size: int) -> None:
         """Lay out the rows by prompt, and forget prompts without rows."""
-        used, group = torch.unique(self.prompt_of[: self.size], return_inverse=True)
-        self.prompts = [self.prompts[index] for index in used.tolist()]
-        self.prompt_of[: self.size] = group
+        layout = self.layout
+        used, group = torch.unique(self._prompt_of[:size], return_inverse=True)
+        layout.prompts = [layout.prompts[index] for index in used.tolist()]
+        self._prompt_of[:size] = group
         counts = group.bincount()
         first = counts.cumsum(0) - counts
         order = group.argsort(stable=True)
-        # Row `members[g, j]` is the j-th of prompt g; where a prompt has fewer rows than another, row 0 fills up.
-        places = self.all_rows[: self.size] - first[group[order]]
-        self.members = torch.zeros(len(counts), int(counts.max()), dtype=torch.int64, device=order.device)
-        self.members[group[order], places] = order
-        self.place = torch.empty_like(order)
-        self.place[order] = group[order] * self.members.shape[1] + places
-        self._gather_prompts()
-        self.stale = False
-
-    def _gather_prompts(self) -> None:
-        lengths = torch.tensor([length for _, length in self.prompts], device=self.all_rows.device)
+        places = layout.rows - first[group[order]]
+        layout.members = torch.zeros(len(counts), int(counts.max()), dtype=torch.int64, device=order.device)
+        layout.members[group[order], places] = order
+        layout.place = torch.empty_like(order)
+        layout.place[order] = group[order] * layout.members.shape[1] + places
+        lengths = torch.tensor([length for _, length in layout.prompts], device=order.device)
         longest = max(1, int(lengths.max()))
-        self.padding = (torch.arange(longest, device=lengths.device) >= lengths[:, None])[:, None, None]
-        for index, layer in enumerate(cast(list[ResponseLayer], self.cache.layers)):
-            layer.read_prompts(index, self.prompts, longest)
+        layout.padding = (torch.arange(longest, device=order.device) >= lengths[:, None])[:, None, None]
+        for layer in cast(list[ResponseLayer], self.cache.layers):
+            layer.read_prompts()
+        self._stale = False
 
 
 class ResponseLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
@@ -103,28 +127,28 @@ class ResponseLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     keys: torch.Tensor
     values: torch.Tensor
 
-    def __init__(self, memory: SharedMemory, slots: int, columns: int) -> None:
+    def __init__(self, layout: _Layout, slots: int, columns: int, index: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.memory, self.slots, self.columns = memory, slots, columns
+        self.layout, self.slots, self.columns, self.index = layout, slots, columns, index
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Reserve the memory. Zeros: a hidden column has weight 0, and 0 times a NaN would still be NaN."""
         (_, heads, _, key_size), value_size = key_states.shape, value_states.shape[-1]
         self.keys = key_states.new_zeros(self.slots, heads, self.columns, key_size)
         self.values = value_states.new_zeros(self.slots, heads, self.columns, value_size)
-        self.read_prompts(self.memory.cache.layers.index(self), self.memory.prompts, self.memory.padding.shape[-1])
+        self.read_prompts()
         self.is_initialized = True
 
-    def read_prompts(self, index: int, prompts: list[tuple[Prefilled | None, int]], longest: int) -> None:
-        """Put the prompts' keys and values of layer `index` side by side, padded on the right."""
-        shape = (len(prompts), self.keys.shape[1], longest)
+    def read_prompts(self) -> None:
+        """Put the prompts' keys and values of this layer side by side, padded on the right."""
+        shape = (len(self.layout.prompts), self.keys.shape[1], self.layout.longest)
         self.prompt_keys = self.keys.new_zeros(*shape, self.keys.shape[-1])
         self.prompt_values = self.values.new_zeros(*shape, self.values.shape[-1])
-        for place, (prefilled, length) in enumerate(prompts):
+        for place, (prefilled, length) in enumerate(self.layout.prompts):
             if prefilled is not None:
-                source, row = prefilled
-                self.prompt_keys[place, :, :length] = source.slot_layers[index].keys[row, :, :length]
-                self.prompt_values[place, :, :length] = source.slot_layers[index].values[row, :, :length]
+                layer, row = prefilled[0].slot_layers[self.index], prefilled[1]
+                self.prompt_keys[place, :, :length] = layer.keys[row, :, :length]
+                self.prompt_values[place, :, :length] = layer.values[row, :, :length]
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
@@ -132,19 +156,18 @@ class ResponseLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         """Write one token `[rows, heads, 1, head size]` into every row's column; returns what rows have so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        memory = self.memory
-        rows = memory.all_rows[: memory.size]
-        self.keys[rows, :, memory.column] = key_states.squeeze(2)
-        self.values[rows, :, memory.column] = value_states.squeeze(2)
-        return self.keys[: memory.size, :, : memory.columns], self.values[: memory.size, :, : memory.columns]
+        layout, size = self.layout, len(self.layout.rows)
+        self.keys[layout.rows, :, layout.column] = key_states.squeeze(2)
+        self.values[layout.rows, :, layout.column] = value_states.squeeze(2)
+        return self.keys[:size, :, : layout.columns], self.values[:size, :, : layout.columns]
 
     def get_mask_sizes(self, _query_length: int) -> tuple[int, int]:
         """Of responses only; the masks are this module's own."""
-        return self.memory.columns, 0
+        return self.layout.columns, 0
 
     def get_seq_length(self) -> int:
         """Columns of responses; positions are given to the model, not derived from this."""
-        return self.memory.columns
+        return self.layout.columns
 
     def get_max_length(self) -> int:
         """Columns reserved."""
@@ -154,10 +177,11 @@ class ResponseLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
 
 class ResponseCache(Cache):
-    """One `ResponseLayer` per layer of the model, created when the model first writes to it."""
+    """One `ResponseLayer` per layer of the model, created in their order when the model first writes to it."""
 
-    def __init__(self, memory: SharedMemory, slots: int, columns: int) -> None:
-        replicated: Any = partial(ResponseLayer, memory, slots, columns)
+    def __init__(self, layout: _Layout, slots: int, columns: int) -> None:
+        indices = itertools.count()
+        replicated: Any = lambda: ResponseLayer(layout, slots, columns, next(indices))  # noqa: E731 - an argument
         super().__init__(layer_class_to_replicate=replicated)
 
 
@@ -195,14 +219,14 @@ def attend(
         `[rows, 1, query heads, value size]`, and None in place of weights.
     """
     memory = _active.get()
-    layer = cast(ResponseLayer, memory.cache.layers[cast(int, module.layer_idx)])
+    layout, layer = memory.layout, cast(ResponseLayer, memory.cache.layers[cast(int, module.layer_idx)])
     rows, heads, size = query.shape[0], key.shape[1], query.shape[-1]
     scaled = query.reshape(rows, heads, -1, size) * (size**-0.5 if scaling is None else scaling)
-    own = _partial(scaled, key, value, memory.hidden)
-    by_prompt = scaled[memory.members].transpose(1, 2).flatten(2, 3)
-    prompt = _partial(by_prompt, layer.prompt_keys, layer.prompt_values, memory.padding)
-    most = memory.members.shape[1]
-    ungrouped = (_rows_first(part, most)[memory.place] for part in prompt)
+    own = _partial(scaled, key, value, layout.hidden)
+    by_prompt = scaled[layout.members].transpose(1, 2).flatten(2, 3)
+    prompt = _partial(by_prompt, layer.prompt_keys, layer.prompt_values, layout.padding)
+    most = layout.members.shape[1]
+    ungrouped = (_rows_first(part, most)[layout.place] for part in prompt)
     output = _merge(own, tuple(ungrouped))
     return output.reshape(rows, 1, -1, value.shape[-1]).to(query.dtype), None
 

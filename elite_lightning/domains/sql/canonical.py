@@ -133,10 +133,15 @@ class Writer(ExpressionWriter):
     def _from(self, node: Node, scope: Scope) -> str:
         clause = node.args.get("from_")
         first = [self._source(clause.this, scope)] if clause is not None else []
-        return "from:" + " ".join(first + [self._join(join, scope) for join in node.args.get("joins") or []])
+        return "from:" + " ".join(first + self._joins(node, scope))
 
-    def _join(self, node: Node, scope: Scope) -> str:
-        source = self._source(node.this, scope)
+    def _joins(self, node: Node, scope: Scope) -> list[str]:
+        """The joins of a FROM: all sources before any condition, because SQLite lets ON refer to a later source."""
+        joins = node.args.get("joins") or []
+        sources = [self._source(join.this, scope) for join in joins]
+        return [self._join(join, source, scope) for join, source in zip(joins, sources, strict=True)]
+
+    def _join(self, node: Node, source: str, scope: Scope) -> str:
         words = [node.args.get("method"), node.args.get("side")]
         kind = ".".join(["join", *(str(word).lower() for word in words if word)])
         condition = node.args.get("on")
@@ -148,7 +153,7 @@ class Writer(ExpressionWriter):
         alias = node.alias.lower()
         if isinstance(node, exp.Table):
             label = self._table(node, alias, scope)
-            joins = [self._join(join, scope) for join in node.args.get("joins") or []]
+            joins = self._joins(node, scope)
             return f"({' '.join([label, *joins])})" if joins else label
         if isinstance(node, exp.Subquery) and not isinstance(node.this, exp.Query):
             return self._source(node.this, scope)  # parentheses around a join

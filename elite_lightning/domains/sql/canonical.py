@@ -60,11 +60,13 @@ class Writer(ExpressionWriter):
         # Whatever the word RECURSIVE, SQLite lets each of them refer to itself and to those after it.
         for cte, names, label in zip(clause.expressions, named, labels, strict=True):
             scope.ctes[cte.alias.lower()] = Source(label, _positions(names), not names)
-        bodies = []
-        for cte, names, label in zip(clause.expressions, named, labels, strict=True):
+        bodies = [""] * len(named)
+        for place in _by_reference(clause.expressions):
+            cte, names = clause.expressions[place], named[place]
             body = self.query(cte.this, scope)
-            scope.ctes[cte.alias.lower()] = Source(label, _positions(names) or body.columns, body.open and not names)
-            bodies.append(body.text)
+            columns, is_open = _positions(names) or body.columns, body.open and not names
+            scope.ctes[cte.alias.lower()] = Source(labels[place], columns, is_open)
+            bodies[place] = body.text
         return f"with{'.recursive' if clause.args.get('recursive') else ''}[{';'.join(bodies)}]"
 
     def _select(self, node: Node, scope: Scope) -> Query:
@@ -205,3 +207,16 @@ def _columns(names: tuple[str, ...]) -> dict[str, str]:
 def _positions(names: list[str]) -> dict[str, str]:
     """Columns by name, written as positions."""
     return {name: str(position) for position, name in enumerate(names)}
+
+
+def _by_reference(ctes: list[exp.CTE]) -> list[int]:
+    """Places of common table expressions, those first that others refer to; in their order where they refer back."""
+    places = {cte.alias.lower(): place for place, cte in enumerate(ctes)}
+    mentioned = [{places.get(table.name.lower(), -1) for table in cte.find_all(exp.Table)} for cte in ctes]
+    later = [{other for other in others if other > place} for place, others in enumerate(mentioned)]
+    remaining, order = list(range(len(ctes))), []
+    while remaining:
+        ready = (place for place in remaining if later[place].isdisjoint(remaining))
+        order.append(next(ready, remaining[0]))
+        remaining.remove(order[-1])
+    return order

@@ -302,6 +302,7 @@ def test_time_and_stack_are_bounded(query):
 def test_keys_do_not_depend_on_the_stack_of_the_caller():
     """A key from a shallow worker and one from within a training loop have to be the same."""
     queries = ["select " + " || ".join(["a"] * n) for n in range(60, 140, 7)]
+    queries += ["select 1" + " union select 1" * n for n in (90, 110, 300, 400, 430)]
     queries += ["select " + "abs(" * n + "1" + ")" * n for n in range(20, 36)]
     queries += ["select " + "(select 1 + " * n + "1" + ")" * n for n in range(20, 36)]
     queries += ["select 1 where " + "exists (select case when 1 then " * n + "1" + " end)" * n for n in range(10, 18)]

@@ -32,6 +32,7 @@ class Writer(ExpressionWriter):
         """A SELECT, set operation or VALUES, with or without parentheses around it."""
         if isinstance(node, exp.Subquery):
             return self.query(node.this, outer)
+        self._enter()
         scope = Scope(parent=outer)
         with_ = self._with(node, scope)
         if isinstance(node, exp.Select):
@@ -40,6 +41,7 @@ class Writer(ExpressionWriter):
             body = self._set_operation(node, scope)
         else:
             body = Query(self.write(node, scope), {}, True)
+        self._depth -= 1
         return body._replace(text=with_ + body.text)
 
     def named_source(self, name: str, scope: Scope, is_base: bool) -> Source:

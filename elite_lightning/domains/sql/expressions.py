@@ -64,9 +64,7 @@ class ExpressionWriter(ABC):
         Raises:
             TooDeep: If it is nested more deeply than `MAX_DEPTH`.
         """
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise TooDeep
+        self._enter()
         special = self._special.get(type(node))
         if special is not None:
             text = special(node, scope)
@@ -76,6 +74,11 @@ class ExpressionWriter(ABC):
             text = f"{node.key}({','.join(self.arguments(node, scope))})"
         self._depth -= 1
         return text
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise TooDeep
 
     def arguments(self, node: Node, scope: Scope, without: frozenset[str] = frozenset()) -> list[str]:
         """The arguments of a node that say something, in the order of their names, but those in `without`."""

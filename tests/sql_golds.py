@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -157,7 +158,8 @@ def with_other_aliases(sql: str, names: set[str], rng: random.Random) -> str:
         for place, (kind, text) in enumerate(solid)
         if kind == "word" and text.upper() not in KEYWORDS and place > 1 and _is_alias(solid, place)
     } | {text.lower() for place, (kind, text) in enumerate(solid) if kind == "word" and _is_cte(solid, place)}
-    new = {name: f"zz{rng.randrange(10**6)}_{i}" for i, name in enumerate(sorted(found - names - _TYPES))}
+    functions = {text.lower() for (_, text), (_, behind) in itertools.pairwise(solid) if behind == "("}
+    new = {name: f"zz{rng.randrange(10**6)}_{i}" for i, name in enumerate(sorted(found - names - functions - _TYPES))}
     return "".join(new.get(text.lower(), text) if kind == "word" else text for kind, text in tokens(sql))
 
 

@@ -101,6 +101,7 @@ def test_another_base_table_is_another_key(golds):
     for gold, tables in golds:
         words = {text.lower() for kind, text in sql_golds.tokens(gold.sql) if kind == "word"}
         words -= {word.lower() for word in sql_golds.KEYWORDS}
+        words -= {text[1:-1].lower() for kind, text in sql_golds.tokens(gold.sql) if kind == "quoted"}
         candidates = sorted(table for table in tables or () if table in words)
         others = {name for table, columns in (tables or {}).items() for name in columns}
         candidates = [table for table in candidates if table not in others and table.isidentifier()]

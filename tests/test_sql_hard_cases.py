@@ -22,7 +22,7 @@ from elite_lightning.domains.sql.structure import UNPARSED, structure_of
 SCHEMA = """
     CREATE TABLE emp(id INT, name TEXT, dept TEXT, sal REAL, hired TEXT, js TEXT);
     INSERT INTO emp VALUES (1, 'Ann', 'x', 9.5, '2021-07-09', '{"k": "v", "n": 2}');
-    CREATE TABLE t(id INTEGER PRIMARY KEY, a, b, "order", [a b], "Größe", "x.y", _rowid_);
+    CREATE TABLE t(id INTEGER PRIMARY KEY, a, b, "order", [a b], "Größe", "x.y", _rowid_, "a,table t#0.b");
     CREATE TABLE _t0(id); CREATE TABLE _t1(id); CREATE TABLE "a b"(id); CREATE TABLE "check-in"(id);
     CREATE INDEX i ON emp(id);
 """
@@ -163,6 +163,8 @@ DIFFERENT = {
         "select a b from t",
         'select [a b] from t',
         'select "x.y" from t',
+        "select a, b from t",
+        'select "a,table t#0.b" from t',
         "select b from t",
     ],
     "a base table and a CTE of its name": [
@@ -300,23 +302,30 @@ def test_time_and_stack_are_bounded(query):
 
 
 def test_keys_do_not_depend_on_the_stack_of_the_caller():
-    """A key from a shallow worker and one from within a training loop have to be the same."""
+    """A key from a shallow worker and one from within a training loop have to be the same, and cells too."""
     queries = ["select " + " || ".join(["a"] * n) for n in range(60, 140, 7)]
     queries += ["select 1" + " union select 1" * n for n in (90, 110, 300, 400, 430)]
     queries += ["select " + "abs(" * n + "1" + ")" * n for n in range(20, 36)]
     queries += ["select " + "(select 1 + " * n + "1" + ")" * n for n in range(20, 36)]
     queries += ["select 1 where " + "exists (select case when 1 then " * n + "1" + " end)" * n for n in range(10, 18)]
 
+    queries += ["select " + "not " * n + "1" for n in (25, 35, 150, 200, 250)]
+    queries += ["select " + "case when 1 then " * n + "1" + " end" * n for n in range(26, 46)]
+
     def deep(frames: int) -> list[str]:
-        return deep(frames - 1) if frames else [strategy_key(query) for query in queries]
+        return deep(frames - 1) if frames else [part for query in queries for part in described(query)]
+
+    def described(query: str) -> tuple[str, str]:
+        return strategy_key(query), label_approach(query)
 
     code = "import sys; from elite_lightning.domains.sql.strategy import strategy_key\n"
-    code += "print(*(strategy_key(line.rstrip()) for line in sys.stdin))"
+    code += "from elite_lightning.domains.sql.labeler import label_approach\n"
+    code += "for line in sys.stdin: print(strategy_key(line.rstrip()), label_approach(line.rstrip()))"
     shallow = subprocess.run(
         [sys.executable, "-c", code], input="\n".join(queries), capture_output=True, text=True, check=True
     ).stdout.split()
     assert deep(150) == shallow
-    assert len({key[:4] == "RAW:" for key in shallow}) == 2
+    assert len({key[:4] == "RAW:" for key in shallow[::2]}) == 2
 
 
 FALLBACK_EQUAL = [
@@ -342,7 +351,8 @@ FALLBACK_DIFFERENT = [
     "select cast(a as unsigned big int), 1 from t",
     "select cast('a' as unsigned big int) from t",
     "select cast(a as unsigned big int) from [t ,]",
-    "select cast(a as unsigned big int) from t, [t]",
+    "select cast(a as unsigned big int) from t, t",
+    "select cast(a as unsigned big int) from [t , t]",
     "select cast([a as] as unsigned big int) from t",
 ]
 

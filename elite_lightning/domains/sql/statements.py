@@ -25,7 +25,7 @@ _NOTHING = re.compile(rf"(?:{_SPACE_OR_COMMENT}|;)*", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z]+")
 
 _NAME = r"(?:\w+|\"[^\"]{0,99}\"|`[^`]{0,99}`|\[[^\]]{0,99}\])"  # bounded, so that searching takes linear time
-_QUERY = rf"(?:SELECT\b(?!`)|WITH\s+(?:RECURSIVE\s+)?{_NAME}\s*(?:\([^()]{{0,999}}\)\s*)?AS\b|VALUES\s*\()"
+_QUERY = rf"(?:SELECT\b(?!`)|WITH\s+(?:RECURSIVE\s+)?{_NAME}\s*(?:\([^()]*\)\s*)?AS\b|VALUES\s*\()"
 _BULLET = r"(?:(?:[-*>]|\d+[.)]|\w{1,20}>)[ \t]+)?"
 _STATEMENT = re.compile(_QUERY, re.IGNORECASE)
 _START = re.compile(rf"(?:^[ \t]*{_BULLET}|[:;`][ \t]*\n?[ \t]*)(?P<query>{_QUERY})", re.IGNORECASE | re.MULTILINE)

@@ -309,7 +309,7 @@ def test_keys_do_not_depend_on_the_stack_of_the_caller():
     queries += ["select " + "(select 1 + " * n + "1" + ")" * n for n in range(20, 36)]
     queries += ["select 1 where " + "exists (select case when 1 then " * n + "1" + " end)" * n for n in range(10, 18)]
 
-    queries += ["select " + "not " * n + "1" for n in (25, 35, 150, 200, 250)]
+    queries += ["select " + "not " * n + "1" for n in range(20, 420, 20)]
     queries += ["select " + "case when 1 then " * n + "1" + " end" * n for n in range(26, 46)]
 
     def deep(frames: int) -> list[str]:

@@ -2,105 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import lru_cache
 
 from sqlglot import exp
 
-from elite_lightning.domains.sql.scopes import Query, Scope, Source
+from elite_lightning.domains.sql.expressions import ExpressionWriter
+from elite_lightning.domains.sql.scopes import BASE_TABLE, Query, Scope, Source, written
 from elite_lightning.domains.sql.syntax import Node, Tables
 
-_COMMUTATIVE: tuple[type[Node], ...] = (exp.And, exp.Or, exp.Add, exp.Mul)
-_SYMMETRIC: tuple[type[Node], ...] = (exp.EQ, exp.NEQ)
-_MIRRORED: dict[type[Node], str] = {exp.GT: "lt", exp.GTE: "lte"}
 _CLAUSES = ("where", "group", "having")
-_LITERALS: tuple[type[Node], ...] = (exp.Literal, exp.Boolean, exp.HexString, exp.Placeholder, exp.Parameter)
-_UNSEEN = {"alias", "big_int"}  # arguments that say nothing about the strategy
+_WRITTEN = frozenset({"with_", "from_", "joins", "windows", "expressions", "distinct", "order", "limit", "offset"})
+# An index to use or not to use changes the way of searching, never the result, and is nobody's way of solving.
+_OF_TABLE = frozenset({"this", "db", "catalog", "joins", "indexed"})
+LARGEST_POSITION = 4  # digits; SQLite allows at most 32,767 columns
 
 
-class Writer:
-    """Writes a syntax tree as canonical text."""
+class Writer(ExpressionWriter):
+    """Writes a query as canonical text.
+
+    Args:
+        tables: The database's columns, if known.
+    """
 
     def __init__(self, tables: Tables | None) -> None:
-        self._tables = tables
-        self._special: dict[type[Node], Callable[[Node, Scope], str]] = {
-            exp.Column: self._column,
-            exp.Identifier: lambda node, _: node.name.lower(),
-            exp.Null: lambda *_: "null",
-            exp.Paren: lambda node, scope: self.write(node.this, scope),
-            exp.Alias: lambda node, scope: self.write(node.this, scope),
-            exp.Neg: self._negative,
-            exp.In: self._in,
-            exp.Exists: self._exists,
-            exp.Window: self._window,
-            **dict.fromkeys(_LITERALS, lambda *_: "?"),
-            **dict.fromkeys(_COMMUTATIVE, self._commutative),
-            **dict.fromkeys(_SYMMETRIC, self._symmetric),
-            **dict.fromkeys(_MIRRORED, self._mirrored),
-        }
-
-    def write(self, node: Node, scope: Scope) -> str:
-        """Any expression."""
-        special = self._special.get(type(node))
-        if special is not None:
-            return special(node, scope)
-        if isinstance(node, exp.Query):
-            return f"({self.query(node, scope).text})"
-        arguments = sorted(node.args.items())
-        written = [f"{name}={self._argument(value, scope)}" for name, value in arguments if self._says(name, value)]
-        return f"{node.key}({','.join(written)})"
-
-    def _says(self, name: str, value: object) -> bool:
-        return (
-            name not in _UNSEEN
-            and not name.startswith("_")
-            and value is not None
-            and value is not False
-            and value != []
-        )
-
-    def _argument(self, value: object, scope: Scope) -> str:
-        if isinstance(value, list):
-            return "[" + ",".join(self._argument(item, scope) for item in value) + "]"
-        return self.write(value, scope) if isinstance(value, Node) else str(value).lower()
-
-    # Queries
+        super().__init__()
+        self._tables: Tables = tables or {}
 
     def query(self, node: Node, outer: Scope) -> Query:
         """A SELECT, set operation or VALUES, with or without parentheses around it."""
         if isinstance(node, exp.Subquery):
             return self.query(node.this, outer)
+        self._enter()
         scope = Scope(parent=outer)
         with_ = self._with(node, scope)
         if isinstance(node, exp.Select):
             body = self._select(node, scope)
         elif isinstance(node, exp.SetOperation):
             body = self._set_operation(node, scope)
-        else:  # VALUES
-            rows = {self._argument(item, scope) for item in node.expressions}
-            body = Query(f"{node.key}({','.join(sorted(rows))})", {}, True)
+        else:
+            body = Query(self.write(node, scope), {}, True)
+        self._depth -= 1
         return body._replace(text=with_ + body.text)
+
+    def named_source(self, name: str, scope: Scope, is_base: bool) -> Source:
+        """The common table expression of a name or, if there is none or `is_base` says so, the base table."""
+        for up, around in scope.chain():
+            if name in around.ctes and not is_base:
+                cte = around.ctes[name]
+                return cte._replace(label=up + cte.label)
+        known = self._tables.get(name)
+        return Source(BASE_TABLE + written(name), _columns(tuple(known or ())), known is None)
 
     def _with(self, node: Node, scope: Scope) -> str:
         clause = node.args.get("with_")
         if clause is None:
             return ""
-        bodies = []
-        for position, cte in enumerate(clause.expressions):
-            name, label = cte.alias.lower(), f"cte{position}"
-            named = {
-                column.name.lower(): str(i) for i, column in enumerate(cte.args["alias"].args.get("columns") or [])
-            }
-            if clause.args.get("recursive"):
-                scope.ctes[name] = Source(label, named, not named)
+        named = [[column.name.lower() for column in cte.args["alias"].columns] for cte in clause.expressions]
+        labels = [f"cte{position}" for position in range(len(named))]
+        # Whatever the word RECURSIVE, SQLite lets each of them refer to itself and to those after it.
+        for cte, names, label in zip(clause.expressions, named, labels, strict=True):
+            scope.ctes[cte.alias.lower()] = Source(label, _positions(names), not names)
+        bodies = [""] * len(named)
+        for place in _by_reference(clause.expressions):
+            cte, names = clause.expressions[place], named[place]
             body = self.query(cte.this, scope)
-            scope.ctes[name] = Source(label, named or body.columns, body.open and not named)
-            bodies.append(body.text)
+            columns, is_open = _positions(names) or body.columns, body.open and not names
+            scope.ctes[cte.alias.lower()] = Source(labels[place], columns, is_open)
+            bodies[place] = body.text
         return f"with{'.recursive' if clause.args.get('recursive') else ''}[{';'.join(bodies)}]"
 
     def _select(self, node: Node, scope: Scope) -> Query:
         parts = [self._from(node, scope)]
         for window in node.args.get("windows") or []:
-            scope.windows[window.name.lower()] = self._window_body(window, scope)
+            scope.windows[window.name.lower()] = self.window_body(window, scope)
         projections = [self._projection(item, scope) for item in node.expressions]
         head = "distinct:" if node.args.get("distinct") else ""
         scope.aliases = {
@@ -112,6 +86,7 @@ class Writer:
             if node.args.get(clause) is not None:
                 parts.append(self._clause(clause, node.args[clause], scope, projections))
         parts += self._tail(node, scope, projections)
+        parts += self.arguments(node, scope, without=_WRITTEN.union(_CLAUSES))  # whatever else sqlglot may have found
         columns, is_open = self._offers(node, scope)
         return Query(f"select({head}{','.join(projections)};{';'.join(parts)})", columns, is_open)
 
@@ -134,8 +109,11 @@ class Writer:
             terms = [self._ordered(item, scope, projections) for item in node.args["order"].expressions]
             parts.append(f"order:{','.join(terms)}")
         for name in ("limit", "offset"):
-            if node.args.get(name) is not None:
-                parts.append(f"{name}:{self.write(node.args[name].expression, scope)}")
+            clause = node.args.get(name)
+            if isinstance(clause, exp.Limit | exp.Offset):
+                parts.append(f"{name}:{self.write(clause.expression, scope)}")
+            elif clause is not None:  # FETCH, which SQLite refuses
+                parts.append(f"{name}:{self.write(clause, scope)}")
         return parts
 
     def _ordered(self, node: Node, scope: Scope, projections: list[str]) -> str:
@@ -150,32 +128,36 @@ class Writer:
     def _term(self, node: Node, scope: Scope, projections: list[str]) -> str:
         """An item of GROUP BY or ORDER BY; a whole number there is a position, not a literal."""
         if isinstance(node, exp.Literal) and not node.is_string:
-            position = int(node.name) if node.name.isdigit() else 0
+            small = node.name.isdecimal() and len(node.name) <= LARGEST_POSITION
+            position = int(node.name) if small else 0
             known = 0 < position <= len(projections) and "*" not in projections[:position]
             return projections[position - 1] if known else f"#{node.name}"
         return self.write(node, scope)
 
-    # FROM
-
     def _from(self, node: Node, scope: Scope) -> str:
         clause = node.args.get("from_")
         first = [self._source(clause.this, scope)] if clause is not None else []
-        return "from:" + " ".join(first + [self._join(join, scope) for join in node.args.get("joins") or []])
+        return "from:" + " ".join(first + self._joins(node, scope))
 
-    def _join(self, node: Node, scope: Scope) -> str:
-        source = self._source(node.this, scope)
+    def _joins(self, node: Node, scope: Scope) -> list[str]:
+        """The joins of a FROM: all sources before any condition, because SQLite lets ON refer to a later source."""
+        joins = node.args.get("joins") or []
+        sources = [self._source(join.this, scope) for join in joins]
+        return [self._join(join, source, scope) for join, source in zip(joins, sources, strict=True)]
+
+    def _join(self, node: Node, source: str, scope: Scope) -> str:
         words = [node.args.get("method"), node.args.get("side")]
         kind = ".".join(["join", *(str(word).lower() for word in words if word)])
         condition = node.args.get("on")
         on = "" if condition is None or isinstance(condition, exp.Boolean) else f" on {self.write(condition, scope)}"
-        using = ",".join(sorted(column.name.lower() for column in node.args.get("using") or []))
+        using = ",".join(sorted(written(column.name.lower()) for column in node.args.get("using") or []))
         return f"{kind}({source}{on}{f' using {using}' if using else ''})"
 
     def _source(self, node: Node, scope: Scope) -> str:
         alias = node.alias.lower()
         if isinstance(node, exp.Table):
             label = self._table(node, alias, scope)
-            joins = [self._join(join, scope) for join in node.args.get("joins") or []]
+            joins = self._joins(node, scope)
             return f"({' '.join([label, *joins])})" if joins else label
         if isinstance(node, exp.Subquery) and not isinstance(node.this, exp.Query):
             return self._source(node.this, scope)  # parentheses around a join
@@ -186,17 +168,9 @@ class Writer:
         if not isinstance(node.this, exp.Identifier):  # a table-valued function
             return scope.add(alias, self.write(node.this, scope), {}, True)
         name = node.name.lower()
-        base, columns, is_open = self._named_source(name, scope)
-        return scope.add(alias or name, base, columns, is_open)
-
-    def _named_source(self, name: str, scope: Scope) -> Source:
-        """A common table expression or a base table."""
-        for up, around in scope.chain():
-            if name in around.ctes:
-                cte = around.ctes[name]
-                return cte._replace(label=up + cte.label)
-        known = (self._tables or {}).get(name)
-        return Source(f"table {name}", {column: column for column in known or ()}, known is None)
+        base, columns, is_open = self.named_source(name, scope, is_base=bool(node.db))
+        rest = self.arguments(node, scope, without=_OF_TABLE)
+        return scope.add(alias or name, base, columns, is_open) + "".join(f" {part}" for part in rest)
 
     def _projection(self, node: Node, scope: Scope) -> str:
         if isinstance(node, exp.Star):
@@ -225,74 +199,26 @@ class Writer:
                 columns.setdefault(item.alias_or_name.lower(), str(position))
         return columns, is_open
 
-    # Expressions
 
-    def _column(self, node: Node, scope: Scope) -> str:
-        name, qualifier = node.name.lower(), node.args.get("table")
-        table = qualifier.name.lower() if qualifier is not None else ""
-        for up, around in scope.chain():
-            found = around.find(name, table)
-            if found is not None:
-                return up + found
-        # SQLite takes a name in double quotes that is no column for a text.
-        return "?" if not table and node.this.args.get("quoted") else f"{table}.{name}"
-
-    def _negative(self, node: Node, scope: Scope) -> str:
-        text = self.write(node.this, scope)
-        return text if text == "?" else f"neg({text})"
-
-    def _commutative(self, node: Node, scope: Scope) -> str:
-        return f"{node.key}({','.join(sorted(self.write(item, scope) for item in _operands(node)))})"
-
-    def _symmetric(self, node: Node, scope: Scope) -> str:
-        return f"{node.key}({','.join(sorted((self.write(node.this, scope), self.write(node.expression, scope))))})"
-
-    def _mirrored(self, node: Node, scope: Scope) -> str:
-        left, right = self.write(node.this, scope), self.write(node.expression, scope)
-        return f"{_MIRRORED[type(node)]}(expression={left},this={right})"
-
-    def _in(self, node: Node, scope: Scope) -> str:
-        """A list counts as the set of its items, so that it is one strategy whatever the number of literals."""
-        if node.args.get("query") is not None:
-            within = self.write(node.args["query"], scope)
-        elif node.args.get("field") is not None:
-            within = self._named_source(node.args["field"].name.lower(), scope).label
-        else:
-            within = ",".join(sorted({self.write(item, scope) for item in node.expressions}))
-        return f"in({self.write(node.this, scope)};{within})"
-
-    def _exists(self, node: Node, scope: Scope) -> str:
-        """What EXISTS selects says nothing, unless an aggregate makes one row of many."""
-        query = node.this
-        if isinstance(query, exp.Select) and not query.args.get("group") and not any(map(_computes, query.expressions)):
-            query = query.copy()
-            query.set("expressions", [exp.Star()])
-        return f"exists({self.query(query, scope).text})"
-
-    def _window(self, node: Node, scope: Scope) -> str:
-        return f"window({self.write(node.this, scope)};{self._window_body(node, scope)})"
-
-    def _window_body(self, node: Node, scope: Scope) -> str:
-        """A window's definition; one that refers to a named window holds that one's definition."""
-        named = node.args.get("alias")
-        known = [windows.windows.get(named.name.lower(), "") for _, windows in scope.chain()] if named else []
-        own = {name: node.args.get(name) for name in ("partition_by", "order", "spec")}
-        written = [f"{name}={self._argument(value, scope)}" for name, value in own.items() if value]
-        return ";".join([*(text for text in known if text), *written])
+@lru_cache(maxsize=4096)
+def _columns(names: tuple[str, ...]) -> dict[str, str]:
+    """A base table's columns, written as they are. Callers must not change it."""
+    return {name.lower(): written(name.lower()) for name in names}
 
 
-def _computes(projection: Node) -> bool:
-    return projection.find(exp.AggFunc, exp.Query) is not None
+def _positions(names: list[str]) -> dict[str, str]:
+    """Columns by name, written as positions."""
+    return {name: str(position) for position, name in enumerate(names)}
 
 
-def _operands(node: Node) -> list[Node]:
-    """The operands of a chain such as `a AND b AND c`, however it is nested. Not recursive: chains can be long."""
-    operands: list[Node] = []
-    pending = [node]
-    while pending:
-        item = pending.pop().unnest()
-        if type(item) is type(node):
-            pending += [item.expression, item.this]
-        else:
-            operands.append(item)
-    return operands
+def _by_reference(ctes: list[exp.CTE]) -> list[int]:
+    """Places of common table expressions, those first that others refer to; in their order where they refer back."""
+    places = {cte.alias.lower(): place for place, cte in enumerate(ctes)}
+    mentioned = [{places.get(table.name.lower(), -1) for table in cte.find_all(exp.Table)} for cte in ctes]
+    later = [{other for other in others if other > place} for place, others in enumerate(mentioned)]
+    remaining, order = list(range(len(ctes))), []
+    while remaining:
+        ready = (place for place in remaining if later[place].isdisjoint(remaining))
+        order.append(next(ready, remaining[0]))
+        remaining.remove(order[-1])
+    return order

@@ -1,42 +1,108 @@
-"""Find the SQL within a response. What the SQL does is the executor's business."""
+r"""Find the query within a response. What it does, and whether it can run, is the executor's business.
+
+A response is taken as it comes: with special tokens left in, thoughts, fences, prose, cut off anywhere. The rules below
+apply in this order and again from the first, until none changes anything; so the result is its own result.
+
+1. **Turns.** Of a response that holds special tokens (`<|im_end|>`, `</s>`, `<end_of_turn>`, ..) the first turn counts:
+   what follows is a conversation that the model made up. Where there are channels, the last `final` one counts.
+2. **Thoughts** (`<think>`, `<thinking>`, `<thought>`, `<reasoning>`) do not count, fences within them neither: what
+   follows the last end of one does. A thought without an end has no answer behind it, and there is no solution.
+3. **Tags.** If there are tags of an answer (`<answer>`, `<sql>`, ..), the last one counts, closed or cut off.
+4. **JSON.** In an object the text under `sql`, `query`, `answer` or the like counts, else the last text that is a
+   query; in JSON that is cut off too.
+5. **Escapes** (`\n`, `\"`) are undone where SQL cannot have them, that is outside of literals.
+6. **Fences** of backticks or tildes. The last block that is marked as SQL (`sql`, `sqlite`, ..) and holds a query
+   counts, because models correct themselves forwards; else the last block that holds one; else the text around the
+   blocks. A fence without an end goes to the end. A text that begins with a query and then meets a fence is a marked
+   block itself: the prompt had opened it. One or two backticks in the last line are the beginning of a closing fence.
+7. **HTML entities** (`&lt;`) are undone where they occur outside of literals.
+8. **Statements.** Of several queries the last one counts, as of several blocks; what follows its semicolon does not,
+   nor do lines of prose before and after it (`statements` says which lines are prose). The comments before the first
+   query of a text stay with it, and so do those within a query.
+
+Nothing is repaired: quotes and parentheses stay open where a response was cut off, statements other than queries are
+no solution, and the text of the query is the response's own, so that what is run is what the model wrote.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 
-_FENCE = re.compile(r"```sql\b(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-_END_OF_THOUGHT = "</think>"
-_SPACE_OR_COMMENT = r"\s|--[^\n]*(?:\n|\Z)|/\*.*?(?:\*/|\Z)"
-_BLANK = re.compile(rf"(?:{_SPACE_OR_COMMENT})*", re.DOTALL)
-_NOTHING = re.compile(rf"(?:{_SPACE_OR_COMMENT}|;)*", re.DOTALL)
-_WORD = re.compile(r"[A-Za-z]+")
-QUERY_KEYWORDS = ("SELECT", "WITH", "VALUES")
-"""The words that a query can begin with."""
+from elite_lightning.domains.sql.fences import split_blocks, without_partial_fence
+from elite_lightning.domains.sql.statements import (
+    QUERY_KEYWORDS,
+    begins_with_query,
+    first_keyword,
+    is_blank,
+    last_query,
+)
+from elite_lightning.domains.sql.wrappings import (
+    json_text,
+    own_turn,
+    tagged,
+    unescaped,
+    without_entities,
+    without_thoughts,
+)
 
+__all__ = ["QUERY_KEYWORDS", "extract_sql", "first_keyword", "is_blank"]
 
-def first_keyword(sql: str) -> str:
-    """The first word of `sql` behind white space and comments, in capitals; empty if there is none."""
-    blank = _BLANK.match(sql)
-    word = _WORD.match(sql, blank.end() if blank else 0)
-    return word.group().upper() if word else ""
+MOST_LAYERS = 12
+"""Of wrapping around a query; what is wrapped more often is taken for no solution."""
 
-
-def is_blank(sql: str) -> bool:
-    """Whether `sql` holds nothing but white space, comments and semicolons."""
-    nothing = _NOTHING.match(sql)  # not fullmatch: it would take all up to the end for a comment without an end
-    return nothing is not None and nothing.end() == len(sql)
+# SQLite's white space and all other, and what editors and models leave at the ends of a text without showing it.
+_BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\ufeff"
 
 
 def extract_sql(response: str) -> str | None:
-    """The query that a response ends in, without surrounding white space and closing semicolons.
+    """The query that a response gives as its answer, without surrounding white space and closing semicolons.
 
-    Taken from the last fence marked ``sql`` if there is one (a fence that was cut off counts), else from what
-    follows the last ``</think>``, else from the whole text.
+    Never raises, and takes time linear in the length of the response.
 
     Returns:
-        The query, or None if what was found does not begin with SELECT, WITH or VALUES.
+        The query, or None if the response holds none; it begins with SELECT, WITH or VALUES, be it behind comments.
     """
-    fences = _FENCE.findall(response)
-    text = fences[-1] if fences else response.rpartition(_END_OF_THOUGHT)[2]
-    sql = str(text).strip().rstrip("; \t\r\n")
-    return sql if first_keyword(sql) in QUERY_KEYWORDS else None
+    text = response.strip(_BLANKS)
+    for _ in range(MOST_LAYERS):
+        inner = _unwrapped(text)
+        if inner is None or inner == text:
+            return inner
+        text = inner
+    return None
+
+
+def _unwrapped(text: str) -> str | None:
+    """The text without its outermost layer; the same text if there is no layer left; None if it holds no query."""
+    for rule in _RULES:
+        inner = rule(text).strip(_BLANKS)
+        if inner != text:
+            return inner
+    query = last_query(text)
+    return query.strip(_BLANKS).rstrip(_BLANKS + ";") if query is not None else None
+
+
+def _answer_block(text: str) -> str:
+    blocks = split_blocks(text)
+    if len(blocks) == 1:
+        return text
+    opened_by_prompt = begins_with_query(blocks[0].text)
+    marked = [block.text for block in blocks if block.is_sql or (opened_by_prompt and block is blocks[0])]
+    code = [block.text for block in blocks if block.is_code]
+    around = [block.text for block in blocks if not block.is_code]
+    return next((part for parts in (marked, code, around) for part in reversed(parts) if _holds_query(part)), "")
+
+
+def _holds_query(text: str) -> bool:
+    return last_query(text) is not None or json_text(text) != text
+
+
+_RULES: tuple[Callable[[str], str], ...] = (
+    own_turn,
+    without_thoughts,
+    tagged,
+    json_text,
+    unescaped,
+    _answer_block,
+    without_partial_fence,
+    without_entities,
+)

@@ -32,7 +32,15 @@ from collections import Counter
 
 from sqlglot import exp
 
-from elite_lightning.domains.sql.syntax import Node, Tables, parse_query
+from elite_lightning.domains.sql.scopes import ROW_NUMBERS
+from elite_lightning.domains.sql.syntax import (
+    NAMES_AND_LITERALS,
+    Node,
+    Tables,
+    is_aggregate,
+    parse_query,
+    subquery_place,
+)
 
 APPROACHES = (
     "window",
@@ -65,7 +73,6 @@ _BY_NODE: dict[type[Node], str] = {
     exp.If: "case",
     exp.Having: "group_having",
     exp.Group: "aggregate",
-    exp.AggFunc: "aggregate",
     exp.SetOperation: "set_operation",
 }
 
@@ -82,7 +89,8 @@ def label_approach(sql: str, tables: Tables | None = None) -> str:
         return OTHER
     found: set[str] = {"filter"}
     for node in tree.walk():
-        found.update(_devices(node, tables))
+        if not isinstance(node, NAMES_AND_LITERALS):
+            found.update(_devices(node, tables))
     return next(approach for approach in APPROACHES if approach in found)
 
 
@@ -96,13 +104,16 @@ def _devices(node: Node, tables: Tables | None) -> list[str]:
         return ["in_subquery"] if node.args.get("query") or node.args.get("field") else []
     if isinstance(node, exp.Join):
         return ["outer_join" if node.side else "join"]
+    if is_aggregate(node):
+        return ["aggregate"]
     return [approach for kind, approach in _BY_NODE.items() if isinstance(node, kind)]
 
 
 def _subquery(node: exp.Subquery, tables: Tables | None) -> list[str]:
-    if not isinstance(node.this, exp.Query) or isinstance(node.parent, exp.Subquery) or node.arg_key == "query":
+    place = subquery_place(node)
+    if not place:
         return []
-    if isinstance(node.parent, exp.From | exp.Join):
+    if place == "from":
         return ["derived_table"]
     return ["correlated_subquery" if _is_correlated(node, tables or {}) else "scalar_subquery"]
 
@@ -124,6 +135,7 @@ def _is_correlated(subquery: exp.Subquery, tables: Tables) -> bool:
     bases = [table.name.lower() for table in subquery.find_all(exp.Table)]
     own = {column for base in bases for column in tables.get(base, ())}
     own |= {alias.alias.lower() for alias in subquery.find_all(exp.Alias)}
+    own |= ROW_NUMBERS
     all_known = all(base in tables for base in bases)
     for column in subquery.find_all(exp.Column):
         if column.table:

@@ -2,7 +2,8 @@
 
 Sources and columns are written without aliases: a base table by its name, a common table expression or derived table by
 its position, its columns by theirs; `^` says how many SELECTs further out. Two sources of one name in one FROM are told
-apart by their order.
+apart by their order. A base table has a row number too, under the three names that SQLite gives it
+(https://www.sqlite.org/rowidtable.html), unless a column has that name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+ROW_NUMBERS = frozenset({"rowid", "oid", "_rowid_"})
+BASE_TABLE = "table "  # what the label of a base table begins with
+
+
+def written(name: str) -> str:
+    """A name as it stands in canonical text: in quotes if it could be taken for anything else."""
+    return name if name.isidentifier() or name in ("", "*") else repr(name)
 
 
 class Source(NamedTuple):
@@ -21,7 +30,14 @@ class Source(NamedTuple):
 
     def column(self, name: str) -> str:
         """A column of this source; whether it has one of that name is for the caller to know."""
-        return f"{self.label}.{self.columns.get(name, name)}"
+        position = self.columns.get(name)
+        if position is None:
+            position = "rowid" if self.has_row_number(name) else written(name)
+        return f"{self.label}.{position}"
+
+    def has_row_number(self, name: str) -> bool:
+        """Whether `name` is this source's row number, as far as its columns are known."""
+        return name in ROW_NUMBERS and not self.open and self.label.startswith(BASE_TABLE)
 
 
 class Query(NamedTuple):
@@ -60,9 +76,9 @@ class Scope:
                 return source.column(name)
         if name in self.aliases:
             return self.aliases[name]
-        possible = [source for source in self.sources.values() if source.open]
+        possible = [source for source in self.sources.values() if source.open or source.has_row_number(name)]
         if len(possible) > 1:
-            return f"any.{name}"
+            return f"any.{written(name)}"
         return possible[0].column(name) if possible else None
 
     def add(self, name: str, base: str, columns: dict[str, str], is_open: bool) -> str:

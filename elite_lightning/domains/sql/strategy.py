@@ -2,7 +2,8 @@
 
 Written down differently, and equal: aliases, upper and lower case, white space, comments, quotes, superfluous
 parentheses, literals, the order of operands of AND, OR, =, <>, + and *, `a > b` for `b < a`, INNER and CROSS JOIN for
-JOIN, an ordinal or alias in ORDER BY for the expression that it stands for, what an EXISTS selects.
+JOIN, an ordinal or alias in ORDER BY for the expression that it stands for, what an EXISTS selects, the three names of
+the row number, INDEXED BY and MATERIALIZED.
 Different ways, and distinct: JOIN, IN, EXISTS, CTE, derived table, window, set operation, scalar subquery, LEFT JOIN,
 CASE and IIF, a condition in ON and in WHERE; and whatever could change the result: tables, columns, the order of
 projections, joins, GROUP BY and ORDER BY.
@@ -17,12 +18,14 @@ from __future__ import annotations
 import hashlib
 
 from elite_lightning.domains.sql.canonical import Writer
+from elite_lightning.domains.sql.expressions import TooDeep
+from elite_lightning.domains.sql.fallback import fallback_text
 from elite_lightning.domains.sql.scopes import Scope
 from elite_lightning.domains.sql.syntax import Tables, parse_query
 
 
 def strategy_key(sql: str, tables: Tables | None = None) -> str:
-    """The key of a query. Never raises: what cannot be parsed gets a key of its own text.
+    """The key of a query. Never raises: what is not parsed gets a key of its tokens.
 
     Args:
         sql: The query as the policy wrote it.
@@ -30,20 +33,22 @@ def strategy_key(sql: str, tables: Tables | None = None) -> str:
             cannot be told apart from others of the same name, and some equal queries get different keys.
 
     Returns:
-        SHA-256 of `canonical_text` in hexadecimal, or `RAW:` and that of the text with white space normalised.
+        SHA-256 of `canonical_text` in hexadecimal, or `RAW:` and that of `fallback.fallback_text`.
     """
     text = canonical_text(sql, tables)
-    if text is not None:
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return "RAW:" + hashlib.sha256(" ".join(sql.split()).encode("utf-8", "surrogatepass")).hexdigest()
+    return _hash(text) if text is not None else "RAW:" + _hash(fallback_text(sql, tables))
 
 
 def canonical_text(sql: str, tables: Tables | None = None) -> str | None:
-    """What the key is a hash of, to look at when two keys differ; None if the query cannot be parsed."""
+    """What the key is a hash of, to look at when two keys differ; None if the query is not parsed or too deep."""
     tree = parse_query(sql)
     if tree is None:
         return None
     try:
         return Writer(tables).query(tree, Scope()).text
-    except RecursionError:
+    except (TooDeep, RecursionError):
         return None
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

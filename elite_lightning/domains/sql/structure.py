@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from sqlglot import exp
 
-from elite_lightning.domains.sql.syntax import Node, parse_query
+from elite_lightning.domains.sql.syntax import NAMES_AND_LITERALS, Node, is_aggregate, parse_query, subquery_place
 
 UNPARSED = "unparsed"
 """The structure of a query that sqlglot cannot parse."""
@@ -59,20 +59,16 @@ _BY_NODE: tuple[tuple[type[Node] | tuple[type[Node], ...], str], ...] = (
 
 def _feature(node: Node) -> str:
     """The feature that a node is the sign of, or nothing."""
+    if isinstance(node, NAMES_AND_LITERALS):
+        return ""
     for kinds, name in _BY_NODE:
         if isinstance(node, kinds):
             return name
     within_window = isinstance(node.parent, exp.Window)  # its ORDER BY orders no result, its SUM groups no rows
     if isinstance(node, exp.Order):
         return "" if within_window else "order"
-    if isinstance(node, exp.AggFunc):
+    if is_aggregate(node):
         return "" if within_window else "agg"
     if isinstance(node, exp.In):
         return "in" if node.args.get("query") or node.args.get("field") else ""
-    return _subquery_kind(node) if isinstance(node, exp.Subquery) else ""
-
-
-def _subquery_kind(node: exp.Subquery) -> str:
-    if not isinstance(node.this, exp.Query) or isinstance(node.parent, exp.Subquery) or node.arg_key == "query":
-        return ""
-    return "from" if isinstance(node.parent, exp.From | exp.Join) else "scalar"
+    return subquery_place(node) if isinstance(node, exp.Subquery) else ""

@@ -11,7 +11,9 @@ from elite_lightning.domains.sql.scopes import BASE_TABLE, Query, Scope, Source,
 from elite_lightning.domains.sql.syntax import Node, Tables
 
 _CLAUSES = ("where", "group", "having")
-_WRITTEN = frozenset({"with_", "from_", "joins", "windows", "expressions", "distinct", "order", "limit", "offset"})
+_WRITTEN = frozenset(
+    {"with_", "from_", "joins", "windows", "expressions", "distinct", "order", "limit", "offset", *_CLAUSES}
+)
 # An index to use or not to use changes the way of searching, never the result, and is nobody's way of solving.
 _OF_TABLE = frozenset({"this", "db", "catalog", "joins", "indexed"})
 LARGEST_POSITION = 4  # digits; SQLite allows at most 32,767 columns
@@ -86,7 +88,7 @@ class Writer(ExpressionWriter):
             if node.args.get(clause) is not None:
                 parts.append(self._clause(clause, node.args[clause], scope, projections))
         parts += self._tail(node, scope, projections)
-        parts += self.arguments(node, scope, without=_WRITTEN.union(_CLAUSES))  # whatever else sqlglot may have found
+        parts += self.arguments(node, scope, without=_WRITTEN)  # whatever else sqlglot may have found
         columns, is_open = self._offers(node, scope)
         return Query(f"select({head}{','.join(projections)};{';'.join(parts)})", columns, is_open)
 
@@ -213,6 +215,8 @@ def _positions(names: list[str]) -> dict[str, str]:
 
 def _by_reference(ctes: list[exp.CTE]) -> list[int]:
     """Places of common table expressions, those first that others refer to; in their order where they refer back."""
+    if len(ctes) == 1:
+        return [0]
     places = {cte.alias.lower(): place for place, cte in enumerate(ctes)}
     mentioned = [{places.get(table.name.lower(), -1) for table in cte.find_all(exp.Table)} for cte in ctes]
     later = [{other for other in others if other > place} for place, others in enumerate(mentioned)]

@@ -33,22 +33,6 @@ class ExpressionWriter(ABC):
 
     def __init__(self) -> None:
         self._depth = 0
-        self._special: dict[type[Node], Callable[[Node, Scope], str]] = {
-            exp.Column: self._column,
-            exp.Identifier: lambda node, _: written(node.name.lower()),
-            exp.Null: lambda *_: "null",
-            exp.Neg: self._negative,
-            exp.Collate: self._collation,
-            exp.In: self._in,
-            exp.Exists: self._exists,
-            exp.Window: self._window,
-            exp.Values: self._rows,
-            **dict.fromkeys(_TRANSPARENT, lambda node, scope: self.write(node.this, scope)),
-            **dict.fromkeys(_LITERALS, lambda *_: "?"),
-            **dict.fromkeys(_COMMUTATIVE, self._commutative),
-            **dict.fromkeys(_SYMMETRIC, self._symmetric),
-            **dict.fromkeys(_MIRRORED, self._mirrored),
-        }
 
     @abstractmethod
     def query(self, node: Node, outer: Scope) -> Query:
@@ -65,9 +49,9 @@ class ExpressionWriter(ABC):
             TooDeep: If it is nested more deeply than `MAX_DEPTH`.
         """
         self._enter()
-        special = self._special.get(type(node))
+        special = _SPECIAL.get(type(node))
         if special is not None:
-            text = special(node, scope)
+            text = special(self, node, scope)
         elif isinstance(node, exp.Query):
             text = f"({self.query(node, scope).text})"
         else:
@@ -161,6 +145,24 @@ class ExpressionWriter(ABC):
         own = {name: node.args.get(name) for name in ("partition_by", "order", "spec")}
         parts = [f"{name}={self._argument(value, scope)}" for name, value in own.items() if value]
         return ";".join([*(text for text in known if text), *parts])
+
+
+_SPECIAL: dict[type[Node], Callable[[ExpressionWriter, Node, Scope], str]] = {
+    exp.Column: ExpressionWriter._column,
+    exp.Identifier: lambda _, node, __: written(node.name.lower()),
+    exp.Null: lambda *_: "null",
+    exp.Neg: ExpressionWriter._negative,
+    exp.Collate: ExpressionWriter._collation,
+    exp.In: ExpressionWriter._in,
+    exp.Exists: ExpressionWriter._exists,
+    exp.Window: ExpressionWriter._window,
+    exp.Values: ExpressionWriter._rows,
+    **dict.fromkeys(_TRANSPARENT, lambda writer, node, scope: writer.write(node.this, scope)),
+    **dict.fromkeys(_LITERALS, lambda *_: "?"),
+    **dict.fromkeys(_COMMUTATIVE, ExpressionWriter._commutative),
+    **dict.fromkeys(_SYMMETRIC, ExpressionWriter._symmetric),
+    **dict.fromkeys(_MIRRORED, ExpressionWriter._mirrored),
+}
 
 
 def _says(name: str, value: object) -> bool:

@@ -274,3 +274,25 @@ def test_settings_out_of_range_are_named():
         DdlPrompt(0)
     with pytest.raises(ValueError, match=r"prompts\.values"):
         DdlPrompt(values=-1)
+
+
+def test_generated_columns_are_columns_of_the_prompt_and_of_the_keys(tmp_path):
+    (tmp_path / "shop").mkdir()
+    path = tmp_path / "shop" / "shop.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE sales (id INTEGER PRIMARY KEY, twice INTEGER AS (2 * price), price INTEGER);"
+            "INSERT INTO sales (id, price) VALUES (1, 21);"
+        )
+    [table] = read_tables(path, 2, 20)
+    assert [(column.name, column.values) for column in table.columns] == [
+        ("id", ("1",)),
+        ("twice", ("42",)),
+        ("price", ("21",)),
+    ]
+    domain = SqlDomain(tmp_path)
+    problem = Problem("q", "Which?", {"database": "shop", "gold": "SELECT twice FROM sales"})
+    assert "twice" in domain.prompt(problem)
+    assert domain.strategy(problem, "SELECT twice FROM sales") == domain.strategy(
+        problem, "SELECT s.twice FROM sales s"
+    )

@@ -253,7 +253,9 @@ def test_threads_have_connections_of_their_own_and_many_files_do_not_pile_up(pat
         thread.join()
     assert results == [Rows(1, [(3,)])] * 420
     ask()
-    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) < 200
+    # Of these files alone: other tests of this process may have left connections of their own open.
+    links = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert 0 < sum(link.startswith(str(tmp_path)) for link in links) <= 2 * 64
 
 
 def test_many_queries_leave_no_file_and_no_process_behind(path, tmp_path):

@@ -129,7 +129,8 @@ def _require_settled(path: Path) -> None:
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    found = connection.execute("SELECT lower(name) FROM pragma_table_info(?) ORDER BY cid", (table,))
+    # Unlike table_info, this has generated columns too; 1 marks a virtual table's hidden arguments.
+    found = connection.execute("SELECT lower(name) FROM pragma_table_xinfo(?) WHERE hidden <> 1 ORDER BY cid", (table,))
     return tuple(column for (column,) in found.fetchall())
 
 

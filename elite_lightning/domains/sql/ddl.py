@@ -75,7 +75,10 @@ def read_tables(path: Path, values: int, value_characters: int) -> tuple[Table, 
 
 
 def _read_table(connection: sqlite3.Connection, name: str, values: int, value_characters: int) -> Table:
-    information = connection.execute("SELECT name, type, pk FROM pragma_table_info(?) ORDER BY cid", (name,)).fetchall()
+    # What SELECT * gives: with generated columns, which table_info leaves out, without a virtual table's hidden ones.
+    information = connection.execute(
+        "SELECT name, type, pk FROM pragma_table_xinfo(?) WHERE hidden <> 1 ORDER BY cid", (name,)
+    ).fetchall()
     references = _references(connection, name)
     rows = _first_rows(connection, name) if values else []
     columns = []

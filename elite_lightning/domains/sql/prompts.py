@@ -100,7 +100,9 @@ def schema_of(path: Path) -> Schema:
 
 
 def _table_schema(connection: sqlite3.Connection, name: str) -> TableSchema:
-    columns = tuple(row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (name,)))
+    columns = tuple(
+        row[0] for row in connection.execute("SELECT name FROM pragma_table_xinfo(?) WHERE hidden <> 1", (name,))
+    )
     keys = connection.execute('SELECT "from", "table" FROM pragma_foreign_key_list(?) ORDER BY id DESC', (name,))
     return TableSchema(name, columns, tuple(ForeignKey(column, table) for column, table in keys))
 

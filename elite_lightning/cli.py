@@ -137,6 +137,12 @@ class EliteCLI(LightningCLI):
                 "trainer.gradient_clip_val and trainer.accumulate_grad_batches do not apply to manual optimisation; "
                 "set model.optimizer.gradient_clip_norm and model.micro_batch_tokens"
             )
+        every = config.trainer.val_check_interval
+        if self.subcommand == "fit" and isinstance(every, int) and 0 < config.trainer.max_steps < every:
+            raise UsageError(
+                f"trainer.val_check_interval={every} is more than trainer.max_steps={config.trainer.max_steps}: "
+                "lower it, or set it to null to train without validation"
+            )
         if config.get("ckpt_path") and not Path(config.ckpt_path).exists():
             raise UsageError(f"no checkpoint at {config.ckpt_path}")
         self.folder = RunFolder(config.run_dir)

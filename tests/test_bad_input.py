@@ -40,6 +40,7 @@ def contents(folder):
         (["--data.replay_per_step", "0"], ["model.mu=0.2", "data.replay_per_step"]),
         (["--data.problems_per_step", "0"], ["model.mu=0.2", "data.problems_per_step"]),
         (["--trainer.gradient_clip_val", "1.0"], ["model.optimizer.gradient_clip_norm"]),
+        (["--trainer.val_check_interval", "50"], ["trainer.val_check_interval=50", "trainer.max_steps"]),
         (["--ckpt_path", "/no/such.ckpt"], ["/no/such.ckpt"]),
         (["--seed_everything", "true"], ["seed_everything"]),
         ([*JSONL, *LETTERS, "--data.source.train_file", "/no/such.jsonl"], ["/no/such.jsonl"]),

@@ -22,8 +22,10 @@ from elite_lightning.archive_file import manifest_path
 from elite_lightning.distributed import on_every_rank, on_first_rank
 from elite_lightning.policy import model_fingerprint
 from elite_lightning.run_folder import RunFolder, write_atomically
+from elite_lightning.samples import Keeping, Weighting, limits_of
 from elite_lightning.search import (
     ArchiveSearch,
+    IidSearch,
     Labeler,
     MapElitesSearch,
     SearchProgress,
@@ -65,15 +67,28 @@ class PreSearch(pl.Callback):
             pl_module.base_fingerprint,
             self.labeler,
         )
+        keeping = self._keeping(settings, fingerprints)
         if on_first_rank(lambda: not (folder.archive.is_file() and manifest_path(folder.archive).is_file())):
-            self._search(trainer, pl_module, folder, settings)
-        on_every_rank(lambda: data.use_archive(EliteArchive.load(folder.archive, fingerprints)))
+            self._search(trainer, pl_module, folder, settings, keeping)
+        expected = fingerprints if keeping is None else {**fingerprints, **keeping.fingerprints}
+        on_every_rank(lambda: data.use_archive(EliteArchive.load(folder.archive, expected)))
+
+    def _keeping(self, settings: SearchSettings, fingerprints: Mapping[str, str]) -> Keeping | None:  # noqa: ARG002
+        """What is kept of plain samples; None keeps an elite a cell."""
+        return None
 
     def _settings_of(self, pl_module: Any) -> SearchSettings:
         """The settings with the run's seed, unless they have one of their own."""
         return self.settings if self.settings.seed is not None else replace(self.settings, seed=pl_module.seed)
 
-    def _search(self, trainer: pl.Trainer, pl_module: Any, folder: RunFolder, settings: SearchSettings) -> None:
+    def _search(
+        self,
+        trainer: pl.Trainer,
+        pl_module: Any,
+        folder: RunFolder,
+        settings: SearchSettings,
+        keeping: Keeping | None,
+    ) -> None:
         """Every rank searches its share; the first one merges, freezes and saves."""
         started = time.perf_counter()
         shown = trainer.is_global_zero and trainer.progress_bar_callback is not None
@@ -91,6 +106,7 @@ class PreSearch(pl.Callback):
                 world_size=trainer.world_size,
                 on_progress=show,
                 labeler=self.labeler,
+                **({} if keeping is None else {"keeping": keeping}),
             )
             with torch.inference_mode():
                 if self.labeler is not None:
@@ -105,7 +121,7 @@ class PreSearch(pl.Callback):
 def _save(search: ArchiveSearch, folder: RunFolder, started: float) -> None:
     archive = search.merged()
     archive.freeze()
-    report = {**search.report().to_dict(), "seconds": time.perf_counter() - started}
+    report = {**search.report().to_dict(), "replay_items": len(archive), "seconds": time.perf_counter() - started}
     write_atomically(folder.search_report, json.dumps(report, indent=2) + "\n")
     archive.save(folder.archive)
 
@@ -141,6 +157,40 @@ class MapElitesPreSearch(PreSearch):
     """
 
     search_class = MapElitesSearch
+
+
+class IidPreSearch(PreSearch):
+    """Plain samples of the frozen policy instead of a search: the baseline "IID replay".
+
+    With the same `settings` it generates exactly as often as `MapElitesPreSearch`, all of it with the plain prompt.
+    To match the number of stored items instead, name the other run's archive.
+
+    Args:
+        settings: How attempts are spent; `attempts_per_problem` is the number of samples of each problem.
+        labeler: Names approaches instead of the domain. Only the weighting `cell` depends on it.
+        weighting: Over what replay is uniform within a problem: `frequency` (every correct sample, repeats included),
+            `text` (each text once) or `cell` (the shortest of each cell, as EliteReplay does).
+        match_items_of: Another run's `archive.jsonl`, over the same problems and policy: no problem keeps more items
+            than it has there. It has to stay where it is while this run is to be resumed. Null keeps all.
+    """
+
+    search_class = IidSearch
+
+    def __init__(
+        self,
+        settings: SearchSettings = SearchSettings(),  # noqa: B008 - frozen
+        labeler: Labeler | None = None,
+        weighting: Weighting = Weighting.FREQUENCY,
+        match_items_of: str | None = None,
+    ) -> None:
+        super().__init__(settings, labeler)
+        self.weighting, self.match_items_of = weighting, match_items_of
+
+    def _keeping(self, settings: SearchSettings, fingerprints: Mapping[str, str]) -> Keeping:
+        if self.match_items_of is None:
+            return Keeping(self.weighting)
+        same = {name: fingerprints[name] for name in ("base_model", "tokenizer", "domain", "problems")}
+        return Keeping(self.weighting, limits_of(self.match_items_of, same), settings.seed or 0)
 
 
 def read_search_report(folder: RunFolder) -> Mapping[str, Any] | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
+from typing import ClassVar
 
-from elite_lightning.archive_file import ArchiveError, read_archive, write_archive
+from elite_lightning.archive_file import FORMAT, ArchiveError, read_archive, write_archive
 from elite_lightning.types import Cell, Elite, FinishReason, Judgement, Problem, Reason
 
 __all__ = ["ArchiveError", "ArchiveFrozenError", "EliteArchive", "FrozenArchive", "Outcome"]
@@ -46,12 +48,16 @@ class Outcome(StrEnum):
         return self in (Outcome.INSERTED, Outcome.REPLACED, Outcome.NOT_SHORTER)
 
 
+Slot = tuple[Cell, *tuple[str | int, ...]]
+"""The place of one elite of a problem: its cell, and what tells it from others of the cell where that has several."""
+
+
 class _Elites:
     """Reading access that a growing and a frozen archive share."""
 
     def __init__(self, fingerprints: Mapping[str, str]) -> None:
         self.fingerprints = dict(fingerprints)
-        self._elites: dict[str, dict[Cell, Elite]] = {}
+        self._elites: dict[str, dict[Slot, Elite]] = {}
 
     @property
     def problem_ids(self) -> tuple[str, ...]:
@@ -60,11 +66,11 @@ class _Elites:
 
     def elites(self, problem_id: str) -> tuple[Elite, ...]:
         """The problem's elites sorted by cell; empty when there are none."""
-        return tuple(elite for _, elite in sorted(self._elites.get(problem_id, {}).items()))
+        return tuple(elite for _, elite in sorted(self._elites.get(problem_id, {}).items(), key=itemgetter(0)))
 
     def cells(self, problem_id: str) -> tuple[Cell, ...]:
         """The problem's occupied cells, sorted."""
-        return tuple(sorted(self._elites.get(problem_id, ())))
+        return tuple(sorted({slot[0] for slot in self._elites.get(problem_id, ())}))
 
     def __len__(self) -> int:
         return sum(map(len, self._elites.values()))
@@ -74,7 +80,7 @@ class FrozenArchive(_Elites):
     """An archive as read from its file: it never changes.
 
     Args:
-        elites: At most one per problem and cell.
+        elites: In the file's order; at most one per problem and cell, unless samples were kept (`samples.py`).
         fingerprints: Hashes of all that the elites depend on, by name.
         attempts: Attempts of the search that made it.
     """
@@ -84,8 +90,8 @@ class FrozenArchive(_Elites):
     def __init__(self, elites: Iterable[Elite], fingerprints: Mapping[str, str], attempts: int) -> None:
         super().__init__(fingerprints)
         self.attempts = attempts
-        for elite in elites:
-            self._elites.setdefault(elite.problem_id, {})[elite.cell] = elite
+        for number, elite in enumerate(elites):
+            self._elites.setdefault(elite.problem_id, {})[elite.cell, number] = elite
 
 
 class EliteArchive(_Elites):
@@ -98,6 +104,8 @@ class EliteArchive(_Elites):
         encode: Token ids of a response, end-of-sequence included: what is replayed, and what "shorter" means.
         fingerprints: Hashes of all that the elites depend on, by name.
     """
+
+    file_format: ClassVar[str] = FORMAT
 
     def __init__(
         self,
@@ -137,7 +145,8 @@ class EliteArchive(_Elites):
             return Outcome(judgement.verdict.reason.value)
         if judgement.cell is None or judgement.solution is None:
             raise ArchiveError(f"the judge names no cell for a correct response to problem {problem.id!r}")
-        return self._file(problem, response, judgement.solution, judgement.cell)
+        ids = tuple(self._encode(response))
+        return self._file(Elite(problem.id, judgement.cell, response, judgement.solution, ids))
 
     def reject(self, problem: Problem, outcome: Outcome) -> Outcome:
         """Count an attempt that is known not to be correct, without verifying it again.
@@ -174,7 +183,7 @@ class EliteArchive(_Elites):
             ArchiveError: If another archive lies there already; nothing is overwritten.
         """
         elites = [elite for problem_id in self.problem_ids for elite in self.elites(problem_id)]
-        write_archive(Path(path), elites, len(self._tried), self.attempts, self.fingerprints)
+        write_archive(Path(path), elites, len(self._tried), self.attempts, self.fingerprints, self.file_format)
 
     @staticmethod
     def load(path: str | Path, expected: Mapping[str, str]) -> FrozenArchive:
@@ -199,11 +208,23 @@ class EliteArchive(_Elites):
         self.attempts += 1
         self._tried.add(problem.id)
 
-    def _file(self, problem: Problem, response: str, solution: str, cell: Cell) -> Outcome:
-        elite = Elite(problem.id, cell, response, solution, tuple(self._encode(response)))
-        cells = self._elites.setdefault(problem.id, {})
-        incumbent = cells.get(cell)
-        if incumbent is not None and len(elite.token_ids) >= len(incumbent.token_ids):
-            return Outcome.NOT_SHORTER
-        cells[cell] = elite
-        return Outcome.INSERTED if incumbent is None else Outcome.REPLACED
+    def _file(self, elite: Elite) -> Outcome:
+        return enter(self._elites.setdefault(elite.problem_id, {}), (elite.cell,), elite)
+
+
+def enter(slots: dict[Slot, Elite], slot: Slot, elite: Elite) -> Outcome:
+    """Put an elite where nothing is, or where what is there is longer.
+
+    Args:
+        slots: A problem's elites; changed.
+        slot: Where it belongs.
+        elite: What to put there.
+
+    Returns:
+        What became of it.
+    """
+    incumbent = slots.get(slot)
+    if incumbent is not None and len(elite.token_ids) >= len(incumbent.token_ids):
+        return Outcome.NOT_SHORTER
+    slots[slot] = elite
+    return Outcome.INSERTED if incumbent is None else Outcome.REPLACED

@@ -20,6 +20,7 @@ from elite_lightning.errors import UsageError
 from elite_lightning.types import Cell, Elite
 
 FORMAT = "elite-archive"
+SAMPLES_FORMAT = "elite-samples"  # the same lines, but a cell may have several
 VERSION = 1
 
 
@@ -38,7 +39,7 @@ class Manifest:
         attempts: Attempts of the search, whatever became of them: the denominator.
         sha256: Hash of the archive file's bytes.
         fingerprints: Hashes of all that the elites depend on: base model, tokenizer, domain, search settings.
-        format: Always `elite-archive`.
+        format: `elite-archive`, or `elite-samples` where a cell may have several lines.
         version: Version of the format.
     """
 
@@ -74,7 +75,12 @@ def encode_elite(elite: Elite) -> bytes:
 
 
 def write_archive(
-    path: Path, elites: Sequence[Elite], problems_tried: int, attempts: int, fingerprints: Mapping[str, str]
+    path: Path,
+    elites: Sequence[Elite],
+    problems_tried: int,
+    attempts: int,
+    fingerprints: Mapping[str, str],
+    format_: str = FORMAT,
 ) -> None:
     """Write archive and manifest, each as a whole or not at all.
 
@@ -86,6 +92,7 @@ def write_archive(
         problems_tried: Problems with at least one attempt.
         attempts: All attempts.
         fingerprints: Name to hash.
+        format_: `FORMAT`, or `SAMPLES_FORMAT` where a cell may have several elites.
 
     Raises:
         ArchiveError: If another archive lies there already; it is left as it is.
@@ -98,6 +105,7 @@ def write_archive(
         attempts=attempts,
         sha256=hashlib.sha256(content).hexdigest(),
         fingerprints=dict(fingerprints),
+        format=format_,
     )
     files = {
         path: content,
@@ -147,7 +155,7 @@ def read_archive(path: Path, expected: Mapping[str, str]) -> tuple[list[Elite], 
                 "use what made it, or search again in another run folder"
             )
     content = path.read_bytes()
-    elites = _read_lines(path, content)
+    elites = _read_lines(path, content, one_per_cell=manifest.format == FORMAT)
     if hashlib.sha256(content).hexdigest() != manifest.sha256 or len(elites) != manifest.elites:
         raise ArchiveError(
             f"{path} was changed: each of its {len(elites)} lines is whole, but they are not the "
@@ -166,7 +174,7 @@ def _read_manifest(path: Path) -> Manifest:
         raise ArchiveError(
             f"{path} is not an archive's manifest ({_why(error)}); restore it, or search again"
         ) from None
-    if version != (FORMAT, VERSION):
+    if version not in ((FORMAT, VERSION), (SAMPLES_FORMAT, VERSION)):
         raise ArchiveError(
             f"{path} is of format {version[0]!r}, version {version[1]!r}; "
             f"this release reads {FORMAT!r}, version {VERSION}"
@@ -177,18 +185,26 @@ def _read_manifest(path: Path) -> Manifest:
         raise ArchiveError(f"{path} is not complete ({_why(error)}); restore it, or search again") from None
 
 
-def _read_lines(path: Path, content: bytes) -> list[Elite]:
+def _read_lines(path: Path, content: bytes, one_per_cell: bool) -> list[Elite]:
     """All elites; names the first line that is not one."""
     elites: list[Elite] = []
     for number, line in enumerate(io.BytesIO(content), 1):
         try:
             elite = _decode_elite(line)
-            if elites and (elites[-1].problem_id, elites[-1].cell) >= (elite.problem_id, elite.cell):
-                raise ValueError("it is out of order: lines are sorted by problem and cell, each cell once")
+            _check_order(elites[-1:], elite, one_per_cell)
         except (ValueError, KeyError, TypeError) as error:
             raise ArchiveError(f"{path}, line {number}: {_why(error)}; restore the file, or search again") from None
         elites.append(elite)
     return elites
+
+
+def _check_order(before: Sequence[Elite], elite: Elite, one_per_cell: bool) -> None:
+    for last in before:
+        earlier, later = (last.problem_id, last.cell), (elite.problem_id, elite.cell)
+        if one_per_cell and earlier >= later:
+            raise ValueError("it is out of order: lines are sorted by problem and cell, each cell once")
+        if (earlier, last.response) > (later, elite.response):
+            raise ValueError("it is out of order: lines are sorted by problem, cell and response")
 
 
 def _decode_elite(line: bytes) -> Elite:

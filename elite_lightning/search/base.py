@@ -26,7 +26,7 @@ from elite_lightning.search.rounds import RoundRunner
 from elite_lightning.search.seeds import SeedLabels
 from elite_lightning.search.settings import SearchSettings
 from elite_lightning.search.state import Request, SearchState
-from elite_lightning.types import Codec, Domain, Problem, RolloutEngine
+from elite_lightning.types import Codec, Domain, Judgement, Problem, RolloutEngine
 from elite_lightning.verify import VerificationPool
 
 
@@ -105,6 +105,15 @@ class ArchiveSearch(ABC):
     @abstractmethod
     def request(self, problem: Problem, round_: int, state: SearchState) -> Request:
         """What to ask of a problem in a round after its seed samples."""
+
+    def store(self, judge: Callable[[Problem, str], Judgement], fingerprints: Mapping[str, str]) -> EliteArchive:
+        """An empty archive for the attempts of all ranks, whose elites are replayed.
+
+        Args:
+            judge: See `EliteArchive`.
+            fingerprints: Hashes of all that the elites depend on, by name.
+        """
+        return EliteArchive(judge, self.codec.encode_response, fingerprints)
 
     def run(self) -> EliteArchive:
         """Search this rank's share, from where an earlier process stopped, to the end of the budget.
@@ -189,7 +198,7 @@ class ArchiveSearch(ABC):
             return self._merge(approaches, fingerprints)
 
     def _merge(self, approaches: Approaches, fingerprints: Mapping[str, str]) -> EliteArchive:
-        archive = EliteArchive(approaches.judge, self.codec.encode_response, fingerprints)
+        archive = self.store(approaches.judge, fingerprints)
         journals = {self.journal_path(rank): self.meta(rank) for rank in range(self.world_size)}
         budget = self.settings.attempts_per_problem
         merge_journals(archive, approaches, self.pool, self.all_problems, journals, budget)

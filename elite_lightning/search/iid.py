@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elite_lightning.archive import EliteArchive
+from elite_lightning.samples import Keeping, SampleArchive
 from elite_lightning.search.base import ArchiveSearch
 from elite_lightning.search.state import Request, SearchState
-from elite_lightning.types import Problem
+from elite_lightning.types import Judgement, Problem
 
 
 class IidSearch(ArchiveSearch):
@@ -12,10 +17,26 @@ class IidSearch(ArchiveSearch):
 
     Of the settings it uses the budget, the sizes of rounds and batches, sampling and seed. Its seed samples are those
     of `MapElitesSearch` with the same settings.
+
+    Args:
+        keeping: What the merged archive keeps of the correct samples; None is an elite a cell, as in every search. The
+            journal does not depend on it, so one search can be merged in several ways.
+        arguments: As in `ArchiveSearch`.
     """
 
     method = "iid"
     journal_stem = "iid"
+
+    def __init__(self, *arguments: Any, keeping: Keeping | None = None, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.keeping = keeping
+
+    def store(self, judge: Callable[[Problem, str], Judgement], fingerprints: Mapping[str, str]) -> EliteArchive:
+        """See `ArchiveSearch.store`; the fingerprints name what is kept."""
+        if self.keeping is None:
+            return super().store(judge, fingerprints)
+        named = {**fingerprints, **self.keeping.fingerprints}
+        return SampleArchive(judge, self.codec.encode_response, named, self.keeping)
 
     def turn(self, problem: Problem, state: SearchState) -> int:
         """Few attempts first."""

@@ -1,0 +1,133 @@
+"""What IID replay replays: the correct ones among plain samples, weighted by how they are kept.
+
+The file of an archive has one line for each cell, which cannot say how often the policy wrote what. So a weighting is
+not a number beside a line but a rule of what is kept, and replay draws evenly from what a problem has, as ever:
+
+- `frequency` keeps every correct sample, repeats included: the target is `pi_base(y | x, correct)`;
+- `text` keeps each text once (the same but for white space), the shortest of each: uniform over texts;
+- `cell` keeps the shortest of each cell, as EliteReplay does: uniform over cells.
+
+No weight in the loss is needed, a problem with many correct samples has no more say than another, and draws of one
+problem's samples are balanced at any time. The archive still asks the verifier itself; file, manifest, hash and freeze
+are those of every archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from elite_lightning.archive import EliteArchive, Outcome, Slot, enter
+from elite_lightning.archive_file import SAMPLES_FORMAT, read_archive
+from elite_lightning.seeds import derive_seed
+from elite_lightning.types import Elite, Judgement, Problem
+
+
+class Weighting(StrEnum):
+    """Over what replay of plain samples is uniform within a problem."""
+
+    FREQUENCY = "frequency"
+    TEXT = "text"
+    CELL = "cell"
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What is kept of the correct samples.
+
+    Args:
+        weighting: The rule.
+        limits: Most items that a problem keeps; a problem that is not named keeps none. None is no limit.
+        seed: Decides which items are kept.
+    """
+
+    weighting: Weighting = Weighting.FREQUENCY
+    limits: Mapping[str, int] | None = None
+    seed: int = 0
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """What an archive's manifest says about it."""
+        limits = "none"
+        if self.limits is not None:
+            listed = repr((self.seed, sorted(self.limits.items())))
+            limits = hashlib.sha256(listed.encode()).hexdigest()
+        return {"weighting": self.weighting.value, "limits": limits}
+
+
+def limits_of(path: str | Path, expected: Mapping[str, str]) -> dict[str, int]:
+    """How many items another run's archive holds for each problem, to keep no more.
+
+    Args:
+        path: The other archive, such as `runs/elite/archive.jsonl`.
+        expected: Fingerprints that must agree, by name.
+
+    Raises:
+        ArchiveError: If the file cannot be used, or was made for something else.
+    """
+    counts: dict[str, int] = {}
+    for elite in read_archive(Path(path), expected)[0]:
+        counts[elite.problem_id] = counts.get(elite.problem_id, 0) + 1
+    return counts
+
+
+class SampleArchive(EliteArchive):
+    """An archive that keeps correct samples by another rule than one a cell.
+
+    What `insert` returns follows the rule of the cells all the same, so that one journal serves every weighting.
+
+    With limits, a problem that has more items when the archive is frozen keeps a random choice of them, drawn without
+    replacement. One that has fewer keeps what it has: replay draws evenly from a problem's items, so repeats drawn to
+    fill it up would add noise and nothing else.
+
+    Args:
+        judge: See `EliteArchive`.
+        encode: See `EliteArchive`.
+        fingerprints: See `EliteArchive`.
+        keeping: What is kept.
+    """
+
+    file_format = SAMPLES_FORMAT
+
+    def __init__(
+        self,
+        judge: Callable[[Problem, str], Judgement],
+        encode: Callable[[str], Sequence[int]],
+        fingerprints: Mapping[str, str],
+        keeping: Keeping,
+    ) -> None:
+        super().__init__(judge, encode, fingerprints)
+        self._keeping = keeping
+        self._shortest: dict[str, dict[Slot, Elite]] = {}
+
+    def freeze(self) -> None:
+        """End all inserts and keep no more than the limits; a second call changes nothing."""
+        if not self.frozen and self._keeping.limits is not None:
+            cut = {i: self._chosen(i, self._keeping.limits.get(i, 0)) for i in self.problem_ids}
+            self._elites = {problem_id: slots for problem_id, slots in cut.items() if slots}
+        super().freeze()
+
+    def elites(self, problem_id: str) -> tuple[Elite, ...]:
+        """What is kept of the problem, sorted by cell and response, repeats included."""
+        return tuple(sorted(super().elites(problem_id), key=lambda elite: (elite.cell, elite.response)))
+
+    def _file(self, elite: Elite) -> Outcome:
+        enter(self._elites.setdefault(elite.problem_id, {}), self._slot(elite), elite)
+        return enter(self._shortest.setdefault(elite.problem_id, {}), (elite.cell,), elite)
+
+    def _slot(self, elite: Elite) -> Slot:
+        if self._keeping.weighting is Weighting.CELL:
+            return (elite.cell,)
+        if self._keeping.weighting is Weighting.TEXT:
+            return (elite.cell, " ".join(elite.response.split()))
+        return (elite.cell, elite.response, self.attempts)
+
+    def _chosen(self, problem_id: str, limit: int) -> dict[Slot, Elite]:
+        slots = sorted(self._elites[problem_id])
+        if len(slots) > limit:
+            slots = random.Random(derive_seed(self._keeping.seed, "keep", problem_id)).sample(slots, limit)
+        return {slot: self._elites[problem_id][slot] for slot in slots}

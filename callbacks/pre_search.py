@@ -180,7 +180,7 @@ class IidPreSearch(PreSearch):
         self,
         settings: SearchSettings = SearchSettings(),  # noqa: B008 - frozen
         labeler: Labeler | None = None,
-        weighting: Weighting = Weighting.FREQUENCY,
+        weighting: Weighting = "frequency",
         match_items_of: str | None = None,
     ) -> None:
         super().__init__(settings, labeler)

@@ -18,21 +18,16 @@ import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from elite_lightning.archive import EliteArchive, Outcome, Slot, enter
 from elite_lightning.archive_file import SAMPLES_FORMAT, read_archive
 from elite_lightning.seeds import derive_seed
 from elite_lightning.types import Elite, Judgement, Problem
 
-
-class Weighting(StrEnum):
-    """Over what replay of plain samples is uniform within a problem."""
-
-    FREQUENCY = "frequency"
-    TEXT = "text"
-    CELL = "cell"
+Weighting = Literal["frequency", "text", "cell"]
+"""Over what replay of plain samples is uniform within a problem."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class Keeping:
         seed: Decides which items are kept.
     """
 
-    weighting: Weighting = Weighting.FREQUENCY
+    weighting: Weighting = "frequency"
     limits: Mapping[str, int] | None = None
     seed: int = 0
 
@@ -56,7 +51,7 @@ class Keeping:
         if self.limits is not None:
             listed = repr((self.seed, sorted(self.limits.items())))
             limits = hashlib.sha256(listed.encode()).hexdigest()
-        return {"weighting": self.weighting.value, "limits": limits}
+        return {"weighting": self.weighting, "limits": limits}
 
 
 def limits_of(path: str | Path, expected: Mapping[str, str]) -> dict[str, int]:
@@ -120,9 +115,9 @@ class SampleArchive(EliteArchive):
         return enter(self._shortest.setdefault(elite.problem_id, {}), (elite.cell,), elite)
 
     def _slot(self, elite: Elite) -> Slot:
-        if self._keeping.weighting is Weighting.CELL:
+        if self._keeping.weighting == "cell":
             return (elite.cell,)
-        if self._keeping.weighting is Weighting.TEXT:
+        if self._keeping.weighting == "text":
             return (elite.cell, " ".join(elite.response.split()))
         return (elite.cell, elite.response, self.attempts)
 

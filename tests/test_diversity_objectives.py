@@ -1,5 +1,6 @@
 """SetPO and DARLING: figures by hand, brute force, edge cases, and a real training step."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -84,21 +85,26 @@ def test_where_all_pairs_are_equally_alike_nobody_adds_anything(size, value):
         assert diversity_marginals(kernel, torch.ones(2, size, dtype=torch.bool)).eq(0).all()
 
 
-@settings(max_examples=80, deadline=None)
-@given(GROUPS, st.sampled_from(["none", "correct_only", "mixed_groups_only"]), st.sampled_from([0.0, 0.05, 1.0]))
-def test_setpo_adds_the_weighted_marginals_of_whom_its_gate_lets_in(group, gate, weight):
-    rewards, counted, strategies = tensors(group)
-    actual = SetPo(weight=weight, gate=gate).advantages(rewards, counted, strategies=strategies)[0]
-    base = Grpo().advantages(rewards, counted)[0]
-    present = [i for i, (_, is_counted) in enumerate(group) if is_counted]
-    right = [i for i in present if group[i][0] >= 0]
-    members = right if gate == "correct_only" else present
-    if gate == "mixed_groups_only" and len(right) in (0, len(present)):
-        members = []
-    added = brute_marginals(members, lambda i, j: float(group[i][0] == group[j][0]), len(group))
-    expected = [a + weight * s for a, s in zip(base.tolist(), added, strict=True)]
-    assert actual.tolist() == pytest.approx(expected, abs=1e-10)
-    assert all(actual[i] == 0 for i, (_, is_counted) in enumerate(group) if not is_counted)
+# Wrong, right in one of two ways, or right but not counted.
+KINDS = [(-1, True), (0, True), (1, True), (0, False)]
+
+
+@pytest.mark.parametrize("gate", ["none", "correct_only", "mixed_groups_only"])
+@pytest.mark.parametrize("size", range(1, 6))
+def test_setpo_adds_the_weighted_marginals_of_whom_its_gate_lets_in(size, gate):
+    groups = list(itertools.product(KINDS, repeat=size))
+    rewards, counted, strategies = (torch.cat(parts) for parts in zip(*map(tensors, groups), strict=True))
+    actual = SetPo(weight=0.7, gate=gate).advantages(rewards, counted, strategies=strategies).tolist()
+    base = Grpo().advantages(rewards, counted).tolist()
+    for group, row, plain in zip(groups, actual, base, strict=True):
+        present = [i for i, (_, is_counted) in enumerate(group) if is_counted]
+        right = [i for i in present if group[i][0] >= 0]
+        members = right if gate == "correct_only" else present
+        if gate == "mixed_groups_only" and len(right) in (0, len(present)):
+            members = []
+        added = brute_marginals(members, lambda i, j, group=group: float(group[i][0] == group[j][0]), size)
+        assert row == pytest.approx([a + 0.7 * s for a, s in zip(plain, added, strict=True)], abs=1e-10)
+        assert all(row[i] == 0 for i in range(size) if i not in present)
 
 
 @pytest.mark.parametrize("gate", ["none", "correct_only", "mixed_groups_only"])

@@ -1,7 +1,8 @@
 """The DataModule: on-policy problems beside replay items, and the problems to evaluate.
 
-Replay items are elites of the frozen archive, drawn evenly over problems and then over their cells, or demonstrations
-made on the fly. The archive comes from the pre-search (`callbacks/`) through `use_archive`.
+Replay items are elites of the frozen archive, drawn evenly over problems and then over their cells (over what is kept
+of plain samples where those stand for a search, `elite_lightning/samples.py`), or demonstrations made on the fly. The
+archive comes from the pre-search (`callbacks/`) through `use_archive`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class FrozenElites(Protocol):
         ...
 
     def elites(self, problem_id: str) -> tuple[Elite, ...]:
-        """The problem's elites, sorted by cell."""
+        """The problem's elites, sorted by cell; samples may share a cell."""
         ...
 
 
@@ -203,7 +204,7 @@ class ProblemStream:
 
 
 class EliteStream:
-    """Elites as replay items: balanced over problems, then over each problem's cells.
+    """Elites as replay items: balanced over problems, then over each problem's elites.
 
     Args:
         archive: The frozen archive.

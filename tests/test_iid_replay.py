@@ -11,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_archive import FINGERPRINTS, encode, judge
 from test_resume import training_rows
+from test_search import SameAgainEngine, content, make
 from toy import LetterDomain, LetterSource, letter_problems
 
 from datamodules.elite import EliteDataModule
 from elite_lightning.archive import ArchiveError, ArchiveFrozenError, EliteArchive
 from elite_lightning.archive_file import manifest_path
+from elite_lightning.domains.arithmetic import make_problems
 from elite_lightning.run_folder import flatten
 from elite_lightning.samples import Keeping, SampleArchive, limits_of
-from elite_lightning.search import SearchJournal
+from elite_lightning.search import IidSearch, SearchJournal
 from elite_lightning.types import Problem
 
 WEIGHTINGS = ["frequency", "text", "cell"]
@@ -153,6 +155,27 @@ def test_replay_follows_the_frequencies_and_balances_problems(tmp_path):
     # 32 draws: 16 a problem, and those of p in two passes over its six and two.
     assert Counter(item.response for item in drawn) == {"x/1/a": 12, "y/1/b": 4, "x/1/c": 16}
     assert {item.weight for item in drawn} == {1.0}
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_the_number_of_ranks_does_not_show_in_what_is_kept(tmp_path, weighting):
+    keeping = Keeping(weighting, {problem.id: 3 for problem in make_problems(8)}, seed=4)
+    files = []
+    for world_size in (1, 3):
+        folder, engine = tmp_path / str(world_size), SameAgainEngine()
+        ranks = [
+            make(folder, IidSearch, engine=engine, rank=rank, world_size=world_size, keeping=keeping)
+            for rank in range(world_size)
+        ]
+        for rank in ranks:
+            rank.run()
+        merged = ranks[0].merged()
+        merged.freeze()
+        files.append(content(merged, folder))
+        kept_of = {i: len(merged.elites(i)) for i in merged.problem_ids}
+        assert set(kept_of) <= keeping.limits.keys()  # two of the ten problems have no limit and keep nothing
+        assert max(kept_of.values()) == 3
+    assert files[0] == files[1]
 
 
 # Through the commands.

@@ -22,6 +22,7 @@ class IidSearch(ArchiveSearch):
         keeping: What the merged archive keeps of the correct samples; None is an elite a cell, as in every search. The
             journal does not depend on it, so one search can be merged in several ways.
         arguments: As in `ArchiveSearch`.
+        named: As in `ArchiveSearch`.
     """
 
     method = "iid"

@@ -45,11 +45,14 @@ def log_ratio(logprobs: Tensor, other: Tensor, mask: Tensor) -> Tensor:
 class PolicyGradient(ABC):
     """A policy loss with importance ratio, and an optional KL penalty. A subclass says what the advantages are.
 
+    So an objective of your own is a subclass in a file of your own with one method; pass `**loss` on where it has
+    settings, and repeat the type annotations of `advantages`, by which the command line knows an objective.
+
     With `l` the token's log-probability under the policy, `l_old` under the one that sampled, and A the response's
     advantage, the loss of a token is `-w surrogate + kl_coefficient k3`, aggregated over tokens and responses:
 
-    * `ratio`: `token` is `rho = exp(l - l_old)`; `sequence` is `rho = exp(mean of l - l_old over the response's tokens)`
-      for all tokens of it (GSPO: Zheng 2025, arXiv 2507.18071, with clip_low 3e-4 and clip_high 4e-4). The paper
+    * `ratio`: `token` is `rho = exp(l - l_old)`; `sequence` is `rho = exp(mean over its tokens of l - l_old)`
+      for a whole response (GSPO: Zheng 2025, arXiv 2507.18071, with clip_low 3e-4 and clip_high 4e-4). The paper
       differentiates this `rho`, verl's code a token-wise form of equal value and gradient; this one is the paper's.
     * `surrogate`: `clip` is `min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A)` (Schulman 2017, arXiv 1707.06347; a
       higher clip_high, such as 0.28, is DAPO's clip-higher: Yu 2025, arXiv 2503.14476). `cispo` is

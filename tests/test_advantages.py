@@ -356,6 +356,16 @@ def test_an_objective_of_ones_own_is_its_advantages(cli, tmp_path):
     assert '"train/groups_without_signal": 0.0' in (tmp_path / "run" / "metrics.jsonl").read_text()
 
 
+@pytest.mark.parametrize("option", [("MaxRl", "order"), ("Pkpo", "k"), ("PassAtK", "k")])
+def test_groups_too_small_are_refused_before_the_search(cli, option, tmp_path):
+    code, err = cli(
+        "fit", "--model.objective", f"elite_lightning.objectives.{option[0]}", f"--model.objective.{option[1]}", "5"
+    )
+    assert code == 2
+    assert "groups have 4 responses" in err
+    assert not (tmp_path / "run" / "archive.jsonl").exists()
+
+
 def test_grpo_with_an_unknown_setting_is_refused():
     with pytest.raises(TypeError, match="clip_hihg"):
         Grpo(clip_hihg=0.3)

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from elite_lightning.errors import UsageError
 from elite_lightning.objectives.outcomes import advantages_by_outcome, subset_share
 from elite_lightning.objectives.policy_gradient import PolicyGradient
 
@@ -54,13 +55,13 @@ class MaxRl(PolicyGradient):
         """Advantages by outcome; see `Objective.advantages`.
 
         Raises:
-            ValueError: If groups are smaller than `order`.
+            UsageError: If groups are smaller than `order`.
         """
         order = self.order
         if order is None:
             return advantages_by_outcome(rewards, counted, _algorithm_1)
         if order > rewards.shape[-1]:
-            raise ValueError(
+            raise UsageError(
                 f"order is {order}, but groups have {rewards.shape[-1]} responses: raise responses_per_problem"
             )
         return advantages_by_outcome(rewards, counted, lambda n, c: (1.0, _failure(n, n - c, order)))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elite_lightning.errors import UsageError
 from elite_lightning.objectives.outcomes import advantages_by_outcome, subset_share
 from elite_lightning.objectives.policy_gradient import PolicyGradient
 
@@ -20,7 +21,7 @@ def _check_k(k: int) -> int:
 
 def _check_group(k: int, group: int) -> None:
     if k > group:
-        raise ValueError(f"k is {k}, but groups have {group} responses: lower k, or raise responses_per_problem")
+        raise UsageError(f"k is {k}, but groups have {group} responses: lower k, or raise responses_per_problem")
 
 
 class Pkpo(PolicyGradient):
@@ -60,7 +61,7 @@ class Pkpo(PolicyGradient):
         """What each response adds to the best of k - 1 others; see `Objective.advantages`.
 
         Raises:
-            ValueError: If groups are smaller than `k`.
+            UsageError: If groups are smaller than `k`.
         """
         group = rewards.shape[-1]
         _check_group(self.k, group)
@@ -112,7 +113,7 @@ class PassAtK(PolicyGradient):
         """Advantages by outcome; see `Objective.advantages`.
 
         Raises:
-            ValueError: If groups are smaller than `k`.
+            UsageError: If groups are smaller than `k`.
         """
         _check_group(self.k, rewards.shape[-1])
         return advantages_by_outcome(rewards, counted, self._values)

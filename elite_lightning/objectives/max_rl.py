@@ -68,7 +68,7 @@ class MaxRl(PolicyGradient):
 
 
 def _algorithm_1(responses: int, right: int) -> tuple[float, float]:
-    return (responses / right - 1.0, -1.0 if right < responses else 0.0) if right else (0.0, 0.0)
+    return (responses / right - 1.0, -1.0) if right else (0.0, 0.0)
 
 
 def _failure(responses: int, wrong: int, order: int) -> float:

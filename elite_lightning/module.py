@@ -102,6 +102,7 @@ class EliteModule(PolicyModule):
         self.mu = check_mu(mu)
         self.objective: Objective = objective if objective is not None else Grpo()
         self.responses_per_problem = responses_per_problem
+        _try_group(self.objective, responses_per_problem)
         self.sampling = sampling
         self.micro_batch_tokens = micro_batch_tokens
         self.optimizer_settings = optimizer
@@ -265,3 +266,9 @@ class EliteModule(PolicyModule):
         seed = derive_seed(self.seed, "evaluate", stage, first)
         want = Want(strategy=True, hits=isinstance(self.domain, AmbiguousDomain))
         return self._start(batch.chunk, self.evaluation_samples[stage], seed, want)
+
+
+def _try_group(objective: Objective, size: int) -> None:
+    """Let an objective refuse groups that are too small for it now, and not in the first step, after the search."""
+    zeros = torch.zeros(1, size)
+    objective.advantages(zeros, zeros == 0, strategies=zeros.long() - 1, mean_logprobs=zeros)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elite_lightning.objectives import Grpo, Objective, count_responses, merge_metrics
-from elite_lightning.objectives.grpo import log_ratio
+from elite_lightning.objectives.policy_gradient import log_ratio
 
 ALL = torch.ones(1, 4, dtype=torch.bool)
 

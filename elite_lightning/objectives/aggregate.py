@@ -9,9 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+Aggregation = Literal["response", "token", "constant"]
+"""How values per token become one scalar.
+
+* `response`: `(1/R) sum_i (1/|y_i|) sum_t`, R responses. Shao 2024, arXiv 2402.03300 (GRPO).
+* `token`: `sum_i sum_t / sum_i |y_i|`, so a long response has more say. Yu 2025, arXiv 2503.14476 (DAPO).
+* `constant`: `(1/R) sum_i (1/L) sum_t` with one L for all. Liu 2025, arXiv 2503.20783 (Dr. GRPO), whose code takes the
+  longest response that is allowed; with L = 1 it is the gradient of whole sequences' log-probabilities.
+"""
 
 
 def response_means(values: Tensor, mask: Tensor) -> Tensor:
@@ -42,6 +52,38 @@ def count_responses(mask: Tensor) -> Tensor:
         Scalar float32; add it up over micro-batches and ranks.
     """
     return mask.any(dim=-1).sum().to(torch.float32)
+
+
+def aggregate_sum(values: Tensor, mask: Tensor, aggregation: Aggregation) -> Tensor:
+    """Numerator of an aggregate, to be divided by the sum of `aggregate_count` over micro-batches and ranks.
+
+    Args:
+        values: `[batch, time]`, floating; anything at all where `mask` is False.
+        mask: `[batch, time]`, bool.
+        aggregation: See `Aggregation`.
+
+    Returns:
+        Scalar.
+    """
+    if aggregation == "response":
+        return response_means(values, mask).sum()
+    return torch.where(mask, values, 0.0).sum()
+
+
+def aggregate_count(mask: Tensor, aggregation: Aggregation, constant_length: int | None = None) -> Tensor:
+    """Denominator that goes with `aggregate_sum`.
+
+    Args:
+        mask: `[batch, time]`, bool.
+        aggregation: See `Aggregation`.
+        constant_length: L of `constant`, in tokens.
+
+    Returns:
+        Scalar float32; add it up over micro-batches and ranks.
+    """
+    if aggregation == "token":
+        return mask.sum().to(torch.float32)
+    return count_responses(mask) * (constant_length or 1)
 
 
 def divide_by_total(numerator: Tensor, total: float | Tensor) -> Tensor:

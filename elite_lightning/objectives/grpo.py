@@ -1,85 +1,39 @@
-"""Group Relative Policy Optimization: advantages from a group's own rewards, and the clipped policy loss."""
+"""Group Relative Policy Optimization: advantages from a group's own rewards."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from elite_lightning.objectives.aggregate import MeanParts, count_responses, divide_by_total, response_means
-from elite_lightning.objectives.interface import LossOutput
-
-# exp(20) is about 5e8: beyond any useful ratio, and far from float32's overflow at exp(88).
-MAX_LOG_RATIO = 20.0
+from elite_lightning.objectives.policy_gradient import PolicyGradient
 
 
-def log_ratio(logprobs: Tensor, other: Tensor, mask: Tensor) -> Tensor:
-    """Difference of log-probabilities, safe to exponentiate.
+class Grpo(PolicyGradient):
+    """GRPO: a reward counts by how far it stands above the rest of its group.
 
-    Padding is cleared here, before any `exp`: there `exp` could overflow and turn the gradient into 0 * inf = NaN while
-    the loss looks finite.
+    `A_i = (r_i - mean r) / (std r + epsilon)` over a group's counted responses (sample standard deviation, ddof = 1).
 
-    Args:
-        logprobs: `[batch, time]`, floating.
-        other: `[batch, time]`, floating.
-        mask: `[batch, time]`, bool.
-
-    Returns:
-        `logprobs - other` within +-20, 0 at padding; `[batch, time]`.
-    """
-    return torch.where(mask, logprobs - other, 0.0).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-
-
-class Grpo:
-    """GRPO with per-response normalisation, clipping, and an optional KL penalty.
-
-    `A_i = (r_i - mean r) / (std r + epsilon)` within a group (sample standard deviation, ddof = 1), and per token
-    `-min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) + kl_coefficient * k3` with `rho = exp(l - l_old)` and
-    `k3 = exp(l_ref - l) - (l_ref - l) - 1`; averaged over each response's tokens first, over responses second.
-
-    Sources: Shao 2024, arXiv 2402.03300 (objective); Schulman 2020, "Approximating KL divergence" (k3); Yu 2025, arXiv
-    2503.14476 (separate upper clip).
+    Source: Shao 2024, arXiv 2402.03300. The paper has no epsilon; TRL's code has 1e-4 as here, verl's 1e-6. Without the
+    standard deviation and with `aggregation: constant` it is Dr. GRPO (Liu 2025, arXiv 2503.20783); with
+    `aggregation: token` and `clip_high: 0.28` it is DAPO (Yu 2025, arXiv 2503.14476) without its dynamic sampling.
 
     Args:
-        clip_low: How far the probability ratio may fall below 1 before its gradient is cut.
-        clip_high: How far the probability ratio may rise above 1 before its gradient is cut.
-        kl_coefficient: Weight of the KL penalty towards the reference model; 0 needs no reference model. The penalty
-            acts on every response, also in groups whose advantages are all 0.
         normalise_by_std: Divide advantages by the group's standard deviation.
         std_epsilon: Added to the standard deviation.
+        **loss: See `PolicyGradient`.
 
     Raises:
         ValueError: If a value is out of range.
     """
 
-    needs_strategies = False
-
-    def __init__(
-        self,
-        clip_low: float = 0.2,
-        clip_high: float = 0.2,
-        kl_coefficient: float = 0.0,
-        normalise_by_std: bool = True,
-        std_epsilon: float = 1e-4,
-    ) -> None:
-        if not 0.0 <= clip_low <= 1.0:
-            raise ValueError(f"clip_low must lie in [0, 1], got {clip_low}: the ratio is clipped at 1 - clip_low")
-        for name, value in {
-            "clip_high": clip_high,
-            "kl_coefficient": kl_coefficient,
-            "std_epsilon": std_epsilon,
-        }.items():
-            if not value >= 0.0:
-                raise ValueError(f"{name} must be at least 0, got {value}")
-        self.clip_low = clip_low
-        self.clip_high = clip_high
-        self.kl_coefficient = kl_coefficient
+    def __init__(self, *, normalise_by_std: bool = True, std_epsilon: float = 1e-4, **loss: Any) -> None:
+        super().__init__(**loss)
+        if not std_epsilon >= 0.0:
+            raise ValueError(f"std_epsilon must be at least 0, got {std_epsilon}")
         self.normalise_by_std = normalise_by_std
         self.std_epsilon = std_epsilon
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether the loss wants log-probabilities of a reference model."""
-        return self.kl_coefficient > 0.0
 
     def advantages(
         self,
@@ -103,46 +57,3 @@ class Grpo:
         lowest = torch.where(counted, rewards, torch.inf).amin(dim=-1, keepdim=True)
         highest = torch.where(counted, rewards, -torch.inf).amax(dim=-1, keepdim=True)
         return torch.where(counted & (highest > lowest), centred, 0.0)
-
-    def denominator(self, mask: Tensor) -> Tensor:
-        """Number of responses with at least one valid token; see `Objective.denominator`."""
-        return count_responses(mask)
-
-    def loss(
-        self,
-        logprobs: Tensor,
-        old_logprobs: Tensor,
-        advantages: Tensor,
-        mask: Tensor,
-        denominator: float | Tensor,
-        *,
-        ref_logprobs: Tensor | None = None,
-    ) -> LossOutput:
-        """Clipped policy loss with an optional KL penalty; see `Objective.loss`.
-
-        Raises:
-            ValueError: If `kl_coefficient` is positive and `ref_logprobs` is missing.
-        """
-        ratio = log_ratio(logprobs, old_logprobs.detach(), mask).exp()
-        scale = advantages.detach()[:, None]
-        unclipped = ratio * scale
-        clipped = ratio.clamp(1.0 - self.clip_low, 1.0 + self.clip_high) * scale
-        token_loss = -torch.minimum(unclipped, clipped)
-        metrics = {
-            "clip_fraction": MeanParts.over_tokens((clipped < unclipped).to(ratio.dtype), mask),
-            "log_ratio_gap": MeanParts.over_tokens((logprobs - old_logprobs).abs(), mask),
-        }
-        if self.needs_reference:
-            k3 = self._k3(logprobs, ref_logprobs, mask)
-            token_loss = token_loss + self.kl_coefficient * k3
-            metrics["reference_kl"] = MeanParts.over_tokens(k3, mask)
-        return LossOutput(divide_by_total(response_means(token_loss, mask).sum(), denominator), metrics)
-
-    def _k3(self, logprobs: Tensor, ref_logprobs: Tensor | None, mask: Tensor) -> Tensor:
-        """Non-negative, unbiased estimate of KL(policy || reference) per token, `[batch, time]`; 0 at padding."""
-        if ref_logprobs is None:
-            raise ValueError(
-                f"kl_coefficient is {self.kl_coefficient}, so ref_logprobs are needed: pass them or set it to 0"
-            )
-        gap = log_ratio(ref_logprobs.detach(), logprobs, mask)
-        return gap.exp() - gap - 1.0

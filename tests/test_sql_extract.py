@@ -176,7 +176,95 @@ STATEMENTS = {
     "SELECT a FROM t\nUNION\nSELECT b FROM t": "SELECT a FROM t\nUNION\nSELECT b FROM t",
 }
 
+LITERALS = {  # in each, what looks like a wrapping is a part of a literal, or holds no query
+    sql: sql
+    for sql in (
+        'SELECT a FROM t WHERE js = \'{"result": "ok"}\'',
+        'SELECT a FROM t WHERE js = \'{"query": "SELECT 1"}\'',
+        "SELECT a FROM t WHERE tag = '<answer>'",
+        "SELECT a FROM t WHERE tag = '<sql>SELECT 1</sql>' AND b = 1",
+        "SELECT a FROM t WHERE x = '</s>'",
+        'SELECT a AS "<|im_end|>" FROM t',
+        "SELECT a FROM t WHERE x = 'it''s <|im_end|>'",
+        "SELECT a FROM t WHERE x = '<|channel|>final<|message|>' AND b = 1",
+        "SELECT a FROM t WHERE x = '[INST]'",
+        "SELECT a FROM t WHERE x LIKE '%<think>%'",
+        "SELECT a FROM t WHERE x LIKE '%</think>%' -- that's it",
+        "SELECT a FROM t WHERE x = '```'",
+        "SELECT a FROM t WHERE x = '```sql SELECT 1```' AND b = 1",
+        "SELECT a FROM t WHERE x = '\\n' AND y = '<p>'",
+    )
+}
+LITERALS |= {f"{FENCE}sql\n{sql}\n{FENCE}\nDone.": sql for sql in LITERALS}
+LITERALS |= {f"Here it is:\n\n{sql}": sql for sql in LITERALS if sql.startswith("SELECT")}
+
+WITHOUT_QUERY = {
+    f'It takes {{"query": "foo"}}.\n{FENCE}sql\nSELECT 1\n{FENCE}': "SELECT 1",
+    f'{{"query": "foo"}}\n{FENCE}sql\nSELECT 1\n{FENCE}': "SELECT 1",
+    f'{FENCE}sql\nSELECT 1\n{FENCE}\n{FENCE}json\n{{"result": "1"}}\n{FENCE}': "SELECT 1",
+    f'Not {{"query": "SELECT 2"}}:\n{FENCE}sql\nSELECT 1\n{FENCE}': "SELECT 1",
+    'I take {"step": 1}, then {"sql": "SELECT 1"} and get {"result": "1"}': "SELECT 1",
+    '{"sql": "SELECT 1"} or better {"sql": "SELECT 2"}': "SELECT 2",
+    f"{FENCE}sql\nSELECT 1\n{FENCE}\nOutput: <output>3</output>": "SELECT 1",
+    f"{FENCE}sql\nSELECT 1\n{FENCE}\nThe <query> tag is unused.": "SELECT 1",
+    "<sql>SELECT 1</sql>\n<output>3</output>": "SELECT 1",
+    "<answer>The answer: <sql>SELECT 1</sql></answer>": "SELECT 1",
+    f"<answer>{FENCE}sql SELECT 1{FENCE}</answer> <response>Good luck</response>": "SELECT 1",
+    '<answer>{"sql": "SELECT 1"}</answer><output>1</output>': "SELECT 1",
+    "<answer>SELECT a\\nFROM t</answer>": "SELECT a\nFROM t",
+    "SELECT 1\n<output>3</output>": "SELECT 1",
+    "SELECT a\n<b": "SELECT a\n<b",
+    # a quote without an end, or an apostrophe, hides nothing
+    "SELECT a FROM t WHERE x = 'abc</s>": "SELECT a FROM t WHERE x = 'abc",
+    "<think>So:\nSELECT 1, but that's wrong</think>SELECT a FROM t WHERE c = 'x'": "SELECT a FROM t WHERE c = 'x'",
+    f"SELECT a FROM t WHERE n = 'O'Brien'\n{FENCE}\nIt's 'him'.": "SELECT a FROM t WHERE n = 'O'Brien'",
+}
+
+QUERY = "SELECT a FROM t WHERE b > 1"
+SENTENCES = [
+    *("\n\nIn this query, a is selected.", "\n\nAs requested.", "\n\nAnd that is it.", "\n\nDone.", "\n\nDone!"),
+    *("\n\nOn the other hand you could", "\n\nOn the other hand ...", "\n\n(Here b is ignored)", "\n\nWe count"),
+    *("\n- This is all", "\n* This filters them", "\n1. This is it", "\n\n- Note b\n- Note c", "\nAs requested."),
+    *("\n\nIs it right?", "\n\nWhere needed, add an index.", "\n\nAnd that is it.\n\nThe end"),
+    "\n\nAs for b, b = 2 is out.",
+]  # fmt: skip
+SENTENCES_AFTER = {QUERY + sentence: QUERY for sentence in SENTENCES} | {
+    sql: sql
+    for sql in (  # SQLite takes the first four, and none of the lines of the others is at fault by itself
+        "SELECT count(*) FROM t\n\nDone",
+        "SELECT a FROM t\n\nWhere B Is Null\n\nOrder By A",
+        "SELECT a, b\n- Price\n\nFrom t",
+        "SELECT a FROM t\n\nWHERE a = 1\n\nAnd B In (1)",
+        "SELECT a FROM t\n\nWhere B = = 3",
+        "SELECT a FROM t\n\nWhere B Is Null\nAND a = = 3",
+        "Select a From t\n\nWhere B B B",
+        "SELECT a FROM t\n\nWHERE b b b",
+        "SELECT a FROM t\nWHERE t.",
+    )
+}
+
+QUESTIONS = {
+    "SELECT 1\nQuestion: how many?\nSQL: SELECT 2": "SELECT 1",
+    "SELECT 1;\n\nquestion : how many?\nSELECT 2;\n\nquestion : wh": "SELECT 1",
+    "Answer: SELECT 1\n### Question: how many?\nAnswer: SELECT 2": "SELECT 1",
+    "SELECT 1\n\nQ: how many?\nA: SELECT 2": "SELECT 1",
+    "SELECT 1\nUser: and now?\nAssistant: SELECT 2": "SELECT 1",
+    "SELECT 1;\nor rather:\nSELECT 2;\nQuestion 2: how many?\nSELECT 3": "SELECT 2",
+    "Question: how many?\nSELECT 1\nNo: SELECT 2": "SELECT 2",
+    "SELECT 1;\nThat answers the question: all.\nBetter: SELECT 2": "SELECT 2",
+    f"{FENCE}sql\nSELECT 1\n{FENCE}\nQuestion: how many?\n{FENCE}sql\nSELECT 2\n{FENCE}": "SELECT 2",
+}
+
+BEFORE = {
+    "With singer as the main table, we count:\nSELECT 1": "SELECT 1",
+    "WITH a AS SELECT 1": "WITH a AS SELECT 1",
+    "WITH a AS\n(SELECT 1)\nSELECT * FROM a": "WITH a AS\n(SELECT 1)\nSELECT * FROM a",
+    "WITH a AS NOT MATERIALIZED (SELECT 1) SELECT * FROM a": "WITH a AS NOT MATERIALIZED (SELECT 1) SELECT * FROM a",
+    "WITH a AS": "WITH a AS",
+}
+
 RULES = PLAIN | TURNS | THOUGHTS | TAGS | JSON | ESCAPES | FENCES | ENTITIES | STATEMENTS
+RULES |= LITERALS | WITHOUT_QUERY | SENTENCES_AFTER | QUESTIONS | BEFORE
 
 
 @pytest.mark.parametrize(("response", "sql"), RULES.items(), ids=[ascii(text)[:70] for text in RULES])
@@ -189,6 +277,7 @@ PARTS = [
     *("SELECT a FROM t", "WITH c AS (SELECT 1) SELECT 2", "VALUES (1)", "DROP TABLE t", ";", "'", '"', "`", "[", "("),
     *("```", "```sql\n", "```\n", "````", "~~~", "``", "<think>", "</think>", "<answer>", "</answer>", "<|im_end|>"),
     *('{"sql": "', '"}', "{", "[", "\\n", "\\", '\\"', "&lt;", "&#39;", "--", "/*", "*/", "\n", "\n\n", " ", ":", "#"),
+    *("\n\nAs requested.", "\n- Done", "\nQuestion:", "</output>", "'<sql>'", "`"),
     *("This query returns", "Note:", "select", "\x00", "\ud800", "é", "\u200b"),
 ]  # fmt: skip
 RESPONSES = st.one_of(
@@ -214,6 +303,9 @@ def test_laws_for_all_texts(response):
 LONG = [
     *("/*", "--\n", "x --\n", "```sql", "```", "``\n", " ", ";", "'", '"', "[", "[[", "{", '{"', '{"a":', '"sql": "'),
     *("<think>", "</think>", "<|a|>", "<sql>", "SELECT ", "SELECT;", "SELECT a b c ", "\nSELECT [", 'WITH "', "WITH ["),
+    *("SELECT a\n\nDone.", "\n\nAs b ", "\n\nDone.", "\n- Do it", "<sql>SELECT 1", '{"query": 1}', "'<s>'"),
+    *("SELECT '</s>' ", "\n\nDone.\n-- '\n"),
+    *("\nQuestion:", "SELECT 1\nQ: ", "</a>", "<a>", "\n<a>"),
     *("WITH a (", ":", ": ", "\\", "\\n", "&lt;", "a ", "\n", "\na"),
 ]  # fmt: skip
 

@@ -55,6 +55,24 @@ EQUAL = {
         "select emp.* from emp cross join t on t.id = emp.id",
         "select e.* from emp e join t on e.id = t.id",
     ],
+    "ordinals": [
+        "select id, name from emp order by name",
+        "select id, name from emp order by 2",
+        "select id, name from emp order by (2)",
+        "select id, name from emp order by ((+2))",
+    ],
+    "ordinals with a collation": [
+        "select id, name from emp order by name collate nocase",
+        "select id, name from emp order by 2 collate nocase",
+        "select id, name from emp order by (2 collate nocase)",
+    ],
+    "ordinals of groups": [
+        "select dept, count(*) from emp group by dept",
+        "select dept, count(*) from emp group by (1)",
+        "select dept as d, count(*) from emp group by +1",
+    ],
+    "star of the only source": ["select * from emp", "select emp.* from emp", "select e.* from emp as e"],
+    "signs of literals": ["select id + 1 from emp", "select id + +1 from emp", "select id + -1 from emp"],
     "7 parentheses": ["select id from emp where ((((((id)))))) = (1)", "select id from emp where id = 1"],
     "8 literals of JSON paths": ["select js -> '$.k' from emp", "select js -> '$[#-1]' from emp"],
     "8 literals in json_extract": [
@@ -189,6 +207,28 @@ DIFFERENT = {
         "select max(a, b) from t",
         "select max(a) from t",
         "select min(a, b) from t",
+    ],
+    "ordinals": [
+        "select id, name from emp order by (1)",
+        "select id, name from emp order by (2)",
+        "select id, name from emp order by 1 collate nocase",
+        "select id, name from emp order by 2 collate nocase",
+        "select id, name from emp order by 2 collate binary",
+        "select id, name from emp group by (1)",
+        "select id, name from emp group by (2)",
+    ],
+    "ordinals behind a star": [
+        "select *, id from emp order by 1",
+        "select *, id from emp order by 2",
+        "select emp.*, t.id from emp join t order by 2",
+        "select emp.*, t.id from emp join t order by t.id",
+    ],
+    "affinity": [
+        "select id from emp where name = 1",
+        "select id from emp where +name = 1",
+        "select id from emp where -name = 1",
+        "select id from emp order by +name",
+        "select id from emp order by name",
     ],
     "order that is kept": [
         "select id, name from emp order by id, name",

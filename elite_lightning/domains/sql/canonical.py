@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from elite_lightning.domains.sql.expressions import ExpressionWriter
 from elite_lightning.domains.sql.scopes import BASE_TABLE, Query, Scope, Source, written
-from elite_lightning.domains.sql.syntax import Node, Tables
+from elite_lightning.domains.sql.syntax import Node, Tables, UnaryPlus
 
 _CLAUSES = ("where", "group", "having")
 _WRITTEN = frozenset(
@@ -128,12 +128,19 @@ class Writer(ExpressionWriter):
         return f"{direction}.{first}({text})"
 
     def _term(self, node: Node, scope: Scope, projections: list[str]) -> str:
-        """An item of GROUP BY or ORDER BY; a whole number there is a position, not a literal."""
-        if isinstance(node, exp.Literal) and not node.is_string:
-            small = node.name.isdecimal() and len(node.name) <= LARGEST_POSITION
-            position = int(node.name) if small else 0
-            known = 0 < position <= len(projections) and "*" not in projections[:position]
-            return projections[position - 1] if known else f"#{node.name}"
+        """An item of GROUP BY or ORDER BY; a whole number there is a position, not a literal.
+
+        So it is in parentheses, behind `+` and before COLLATE, as SQLite's `resolveOrderGroupBy` reads them.
+        """
+        node = node.unnest()
+        if isinstance(node, exp.Collate):
+            return self.collated(node, self._term(node.this, scope, projections))
+        number = _without_signs(node)
+        if isinstance(number, exp.Literal) and not number.is_string:
+            small = number.name.isdecimal() and len(number.name) <= LARGEST_POSITION
+            position = int(number.name) if small else 0
+            known = 0 < position <= len(projections) and not any(text.endswith("*") for text in projections[:position])
+            return projections[position - 1] if known else f"#{number.name}"
         return self.write(node, scope)
 
     def _from(self, node: Node, scope: Scope) -> str:
@@ -178,7 +185,8 @@ class Writer(ExpressionWriter):
         if isinstance(node, exp.Star):
             return "*"
         if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-            return f"{self._starred(node, scope)[0].label}.*" if self._starred(node, scope) else "*"
+            named = self._starred(node, scope)
+            return f"{named[0].label}.*" if named and len(scope.sources) > 1 else "*"
         return self.write(node, scope)
 
     def _starred(self, node: Node, scope: Scope) -> list[Source]:
@@ -200,6 +208,13 @@ class Writer(ExpressionWriter):
             elif item.alias_or_name:
                 columns.setdefault(item.alias_or_name.lower(), str(position))
         return columns, is_open
+
+
+def _without_signs(node: Node) -> Node:
+    """What stands within parentheses and behind `+`."""
+    while isinstance(node, exp.Paren | UnaryPlus):
+        node = node.this
+    return node
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from elite_lightning.domains.sql.scopes import Query, Scope, Source, written
-from elite_lightning.domains.sql.syntax import Node, is_aggregate
+from elite_lightning.domains.sql.syntax import Node, UnaryPlus, is_aggregate
 
 MAX_DEPTH = 100
 """Deepest nesting of what is written; it takes about five frames each, and Python allows 1,000."""
@@ -88,14 +88,16 @@ class ExpressionWriter(ABC):
             return "?"  # SQLite takes a name in double quotes that is no column for a text
         return f"{written(table)}.{written(name)}"
 
-    def _negative(self, node: Node, scope: Scope) -> str:
+    def _signed(self, node: Node, scope: Scope) -> str:
         text = self.write(node.this, scope)
-        return text if text == "?" else f"neg({text})"
+        return text if text == "?" else f"{node.key}({text})"
 
     def _collation(self, node: Node, scope: Scope) -> str:
-        """The name of a collation may be in quotes, and is no column."""
-        name = written(node.expression.name.lower())
-        return f"collate(expression=var(this={name}),this={self.write(node.this, scope)})"
+        return self.collated(node, self.write(node.this, scope))
+
+    def collated(self, node: Node, text: str) -> str:
+        """What `text` is with the collation of a node; its name may be in quotes, and is no column."""
+        return f"collate(expression=var(this={written(node.expression.name.lower())}),this={text})"
 
     def _commutative(self, node: Node, scope: Scope) -> str:
         return f"{node.key}({','.join(sorted(self.write(item, scope) for item in _operands(node)))})"
@@ -151,7 +153,8 @@ _SPECIAL: dict[type[Node], Callable[[ExpressionWriter, Node, Scope], str]] = {
     exp.Column: ExpressionWriter._column,
     exp.Identifier: lambda _, node, __: written(node.name.lower()),
     exp.Null: lambda *_: "null",
-    exp.Neg: ExpressionWriter._negative,
+    exp.Neg: ExpressionWriter._signed,
+    UnaryPlus: ExpressionWriter._signed,
     exp.Collate: ExpressionWriter._collation,
     exp.In: ExpressionWriter._in,
     exp.Exists: ExpressionWriter._exists,

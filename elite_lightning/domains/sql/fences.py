@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from elite_lightning.domains.sql.statements import without_literals
+
 SQL_LANGUAGES = frozenset(
     {"sql", "sqlite", "sqlite3", "mysql", "mariadb", "postgresql", "postgres", "psql", "plsql", "tsql", "mssql"}
     | {"oracle", "duckdb", "bigquery", "snowflake"}
@@ -38,11 +40,11 @@ def split_blocks(text: str) -> list[Block]:
 
     A fence that is marked as SQL always opens a block, also within another one. Any other closes the open block if it
     is made of the same characters, and at least as many. Where the prompt ended in an opening fence the first block is
-    code although it is said to be none.
+    code although it is said to be none. A fence within a literal of a query is none.
     """
     blocks: list[Block] = []
     current = _Open("", False, 0)
-    for fence in _FENCE.finditer(text):
+    for fence in _FENCE.finditer(without_literals(text) if _FENCE.search(text) else text):
         mark, says_sql = fence["mark"].strip(), fence["word"].lower() in SQL_LANGUAGES
         if current.mark and not says_sql and not mark.startswith(current.mark):
             continue  # a shorter or other fence within the block

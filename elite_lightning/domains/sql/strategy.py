@@ -2,8 +2,8 @@
 
 Written down differently, and equal: aliases, upper and lower case, white space, comments, quotes, superfluous
 parentheses, literals, the order of operands of AND, OR, =, <>, + and *, `a > b` for `b < a`, INNER and CROSS JOIN for
-JOIN, an ordinal or alias in ORDER BY for the expression that it stands for, what an EXISTS selects, the three names of
-the row number, INDEXED BY and MATERIALIZED.
+JOIN, an ordinal (in parentheses and with COLLATE too) or alias in ORDER BY for the expression that it stands for, `t.*`
+of the only source for `*`, what an EXISTS selects, the three names of the row number, INDEXED BY and MATERIALIZED.
 Different ways, and distinct: JOIN, IN, EXISTS, CTE, derived table, window, set operation, scalar subquery, LEFT JOIN,
 CASE and IIF, a condition in ON and in WHERE; and whatever could change the result: tables, columns, the order of
 projections, joins, GROUP BY and ORDER BY.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import ClassVar
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.sqlite import SQLite
 
 Node = exp.Expr
@@ -42,12 +43,20 @@ class _TooMuchBacktracking(Exception):  # noqa: N818
     """The parser has tried too many readings. No ParseError, which the parser itself would catch and go on."""
 
 
+class UnaryPlus(exp.Unary):
+    """`+x`, which sqlglot would drop; it takes the affinity from a column (https://www.sqlite.org/datatype3.html)."""
+
+
 class _Dialect(SQLite):
     """SQLite's syntax with what the descriptors need."""
 
     class Parser(SQLite.parser_class):  # type: ignore[misc, name-defined, valid-type]
         """Ends when it has taken back too much: `t JOIN t JOIN ..` and `date(date(..` take time 2^length in sqlglot."""
 
+        UNARY_PARSERS: ClassVar = {
+            **SQLite.parser_class.UNARY_PARSERS,
+            TokenType.PLUS: lambda self: self.expression(UnaryPlus(this=self._parse_unary())),
+        }
         _reparsed = 0
 
         def _retreat(self, index: int) -> None:

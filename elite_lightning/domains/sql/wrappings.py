@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from elite_lightning.domains.sql.statements import QUERY_KEYWORDS, first_keyword
+from elite_lightning.domains.sql.statements import QUERY_KEYWORDS, first_keyword, last_query, without_literals
 from elite_lightning.domains.sql.syntax import QUOTED
 
 _FINAL_CHANNEL = "<|channel|>final<|message|>"
@@ -27,6 +27,7 @@ _KEYS = ("sql", "sql_query", "query", "final_sql", "final_answer", "answer", "re
 _KEY_AND_TEXT = re.compile(rf'"(?:{"|".join(_KEYS)})"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*)', re.IGNORECASE | re.DOTALL)
 _DECODER = json.JSONDecoder(strict=False)  # a real line break within a text is no reason to lose it
 
+_KEYWORD = re.compile(rf"\b(?:{'|'.join(QUERY_KEYWORDS)})\b", re.IGNORECASE)
 _QUOTED = re.compile(QUOTED)
 _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|nbsp|#39|#34|#x27|#x22);", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\([nrt\"'\\])")
@@ -35,47 +36,92 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 def own_turn(text: str) -> str:
     """The first turn of a response that goes on with special tokens and further turns, or its final channel."""
-    final = text.rfind(_FINAL_CHANNEL)
+    if not _SPECIAL_TOKEN.search(text):
+        return text
+    outside = without_literals(text)
+    final = outside.rfind(_FINAL_CHANNEL)
     if final >= 0:
         return text[final + len(_FINAL_CHANNEL) :]
-    turns = _SPECIAL_TOKEN.split(text)
+    turns = [text[begin:end] for begin, end in _between(_SPECIAL_TOKEN, outside)]
     return next((turn for turn in turns if turn.strip().lower() not in _ROLES), "") if len(turns) > 1 else text
+
+
+def _between(mark: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+    """Where the pieces of a text are that a mark separates."""
+    marks = [found.span() for found in mark.finditer(text)]
+    return list(zip([0, *(end for _, end in marks)], [*(begin for begin, _ in marks), len(text)], strict=True))
 
 
 def without_thoughts(text: str) -> str:
     """What follows the last end of a thought, up to the beginning of another one."""
-    ends = [found.end() for found in _END_OF_THOUGHT.finditer(text)]
-    answer = text[ends[-1] :] if ends else text
-    begin = _START_OF_THOUGHT.search(answer)
-    return answer[: begin.start()] if begin else answer
+    if not (_START_OF_THOUGHT.search(text) or _END_OF_THOUGHT.search(text)):
+        return text
+    outside = without_literals(text)
+    begin = max((found.end() for found in _END_OF_THOUGHT.finditer(outside)), default=0)
+    another = _START_OF_THOUGHT.search(outside, begin)
+    return text[begin : another.start() if another else len(text)]
 
 
 def tagged(text: str) -> str:
-    """What stands within the last of the tags that models put around answers; the closing one may be missing."""
-    openings = list(_ANSWER_TAG.finditer(text))
-    if not openings:
+    """What stands within the last of the tags that models put around answers and that holds a query.
+
+    The closing one may be missing; a tag reaches up to the next one at most.
+    """
+    if not _ANSWER_TAG.search(text):
         return text
-    last = openings[-1]
-    return re.split(f"</{last[1]}>", text[last.end() :], maxsplit=1, flags=re.IGNORECASE)[0]
+    outside = without_literals(text)
+    openings = list(_ANSWER_TAG.finditer(outside))
+    limit = len(text)
+    for opening in reversed(openings):
+        closing = re.compile(f"</{opening[1]}>", re.IGNORECASE).search(outside, opening.end(), limit)
+        inner = text[opening.end() : closing.start() if closing else limit]
+        if holds_query(inner):
+            return inner
+        limit = opening.start()
+    return text
+
+
+def holds_query(text: str) -> bool:
+    """Whether there is a query in a piece of a response: as it stands, escaped, or in JSON."""
+    return any(last_query(inner) is not None for inner in (text, unescaped(text))) or json_text(text) != text
+
+
+def whole_json(text: str) -> str:
+    """The query in a text that is JSON from its beginning; see `json_text`."""
+    return json_text(text) if text.lstrip()[:1] in ("{", "[", '"') else text
 
 
 def json_text(text: str) -> str:
-    """The text in JSON that is the answer by its key, or else the last one that is a query. JSON may be cut off."""
+    """The text in JSON that is the answer by its key, or else the last one that is a query. JSON may be cut off.
+
+    Of several objects the last one with a query counts; JSON without a query is none of an answer.
+    """
+    answers = [answer for answer in _json_answers(text) if answer is not None and _may_be_query(answer)]
+    return answers[-1] if answers else text
+
+
+def _may_be_query(text: str) -> bool:
+    return _KEYWORD.search(text) is not None
+
+
+def _json_answers(text: str) -> Iterator[str | None]:
     begin = _json_begin(text)
-    if begin < 0:
-        return text
-    try:
-        found = _answer_in(_DECODER.raw_decode(text, begin)[0])
-    except (ValueError, RecursionError):
-        found = _cut_off_answer(text)
-    return text if found is None else found
+    outside = without_literals(text) if begin >= 0 else text
+    while begin >= 0:
+        try:
+            value, end = _DECODER.raw_decode(text, begin)
+        except (ValueError, RecursionError):
+            yield _cut_off_answer(text[begin:])
+            return
+        yield _answer_in(value)
+        begin = outside.find("{", end)
 
 
 def _json_begin(text: str) -> int:
     if first_keyword(text) in QUERY_KEYWORDS:
         return -1
     blank = len(text) - len(text.lstrip())
-    return blank if text[blank : blank + 1] in ('"', "[") else text.find("{")
+    return blank if text[blank : blank + 1] in ('"', "[") else without_literals(text).find("{")
 
 
 def _answer_in(value: object) -> str | None:

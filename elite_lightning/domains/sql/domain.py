@@ -22,7 +22,7 @@ from elite_lightning.domains.sql.verifier import verify_sql
 from elite_lightning.errors import UsageError
 from elite_lightning.types import Cell, Problem, Verdict
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """To be raised with every change to verdicts, cells, keys or extraction: archives of another version are refused."""
 
 SUFFIX = ".sqlite"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elite_lightning.domains.sql.compare import Rows, rows_fit, same_rows
+from elite_lightning.domains.sql.compare import MATCHED_ROWS, Rows, rows_fit, same_rows
 
 TABLE = [  # gold's rows, the query's rows, equal as multisets, equal as lists
     ([(1,), (2,)], [(2,), (1,)], True, False),
@@ -38,6 +38,8 @@ TABLE = [  # gold's rows, the query's rows, equal as multisets, equal as lists
     # A tolerance does not add up from row to row: 0.5 and 0.5 + 1e-9 are too far apart, each is near what lies between.
     ([(0.5,), (0.5 + 4e-10,), (0.5 + 1e-9,)], [(0.5,), (0.5 + 4e-10,), (0.5 + 4e-10,)], False, False),
     ([(0.5,), (0.5 + 4e-10,), (0.5 + 8e-10,)], [(0.5,)] * 3, False, False),
+    ([(1,), (1.0,)], [(1,), (1 + 1e-13,)], True, True),
+    ([(1,), (1,)], [(1,), (1 + 1e-13,)], False, False),
     ([(0.5, 1), (0.5 + 4e-10, 2)], [(0.5 + 8e-10, 2), (0.5 + 4e-10, 1)], True, False),
     ([(1.7e9 + i,) for i in range(5)], [(1.7e9 + i + 1e-7,) for i in (4, 2, 0, 1, 3)], True, False),
     ([(1.7e9 + i,) for i in range(5)], [(1.7e9 + i,) for i in (1, 1, 2, 3, 4)], False, False),
@@ -103,10 +105,26 @@ def by_definition(left, right) -> bool:
 @settings(max_examples=500, deadline=None)
 @given(st.lists(NEAR, max_size=4), st.lists(NEAR, max_size=5))
 def test_each_row_has_a_partner_of_its_own_that_is_near(taken, choice):
-    """Brute force over all pairings. None is found that is none; and of one column none that keeps equals is missed."""
+    """Brute force over all pairings; among many rows, as those far away here, one may be missed and none invented."""
     pairings = [list(zip(taken, order, strict=True)) for order in permutations(choice, len(taken))]
     possible = any(all(by_definition(*pair) for pair in pairing) for pairing in pairings)
-    found = rows_fit([(cell,) for cell in taken], [(cell,) for cell in choice])
-    assert possible or not found
-    shifted = [cell + 1e-14 if isinstance(cell, float) and cell % 1 else cell for cell in choice]
-    assert rows_fit([(cell,) for cell in shifted[: len(taken)]], [(cell,) for cell in choice])
+    assert rows_fit([(cell,) for cell in taken], [(cell,) for cell in choice]) is possible
+    many = [(float(number),) for number in range(10, 10 + MATCHED_ROWS)]
+    assert possible or not rows_fit([(cell,) for cell in taken] + many, [(cell,) for cell in choice] + many)
+
+
+def test_noise_in_many_rows_does_not_matter_and_a_changed_row_does():
+    """REALs in two columns, whole ones and neighbours of whole ones among them, beside integers and texts."""
+    rows = [(i % 3, 0.1 * i, 1.7e9 + i / 2, "ab"[i % 2]) for i in range(4 * MATCHED_ROWS)]
+    noisy = [(a, b * (1 + 3e-16), c * (1 - 3e-16), d) for a, b, c, d in reversed(rows)]
+    assert same_rows(Rows(4, rows), Rows(4, noisy), ordered=False)
+    first = noisy[0]
+    for column, other in (
+        (0, first[0] + 1),
+        (0, first[0] + 1e-9),
+        (1, first[1] + 1e-6),
+        (2, first[2] + 3.25),
+        (3, "c"),
+    ):
+        row = (*first[:column], other, *first[column + 1 :])
+        assert not same_rows(Rows(4, rows), Rows(4, [row, *noisy[1:]]), ordered=False)

@@ -192,6 +192,7 @@ def test_rule_and_copies_travel_and_show_in_the_fingerprint(root, tmp_path):
 
 # Ties: what gold's ORDER BY and LIMIT leave open, and what they do not.
 T = 1_700_000_000  # a second of the clock; the next one is nearer than 1e-9 of it
+DAYS = "VALUES ('a', 2459000.25), ('b', 2459000.3), ('c', 2459001.6)"
 SALARIES = "SELECT name, id FROM emp ORDER BY sal DESC"  # Ann 9.5; Bob, Cy and Ann 3.0; Dee NULL
 
 
@@ -236,9 +237,10 @@ SALARIES = "SELECT name, id FROM emp ORDER BY sal DESC"  # Ann 9.5; Bob, Cy and 
         ("SELECT id AS sal FROM emp ORDER BY (sal) LIMIT 1", "SELECT 4", False),
         ("SELECT id AS sal FROM emp ORDER BY sal COLLATE NOCASE LIMIT 1", "SELECT 4", False),
         ("SELECT id, sal AS s FROM emp ORDER BY \"s\" || '' LIMIT 2", "VALUES (4, NULL), (5, 3)", False),
-        # keys are computed by gold's own words: sqlglot writes CAST(x AS DATE) as DATE(x), which is NULL here
-        ("SELECT id FROM emp ORDER BY CAST(sal AS DATE) DESC LIMIT 1", "SELECT 2", False),
-        ("SELECT id FROM emp ORDER BY CAST(id AS DATETIME), name", "SELECT id FROM emp ORDER BY -id", False),
+        # keys are computed by gold's own words: sqlglot writes CAST(x AS DATE) as DATE(x), one day for a and b
+        (f"SELECT column1 FROM ({DAYS}) ORDER BY CAST(column2 AS DATE)", "VALUES ('a'), ('b'), ('c')", True),
+        (f"SELECT column1 FROM ({DAYS}) ORDER BY CAST(column2 AS DATE)", "VALUES ('b'), ('a'), ('c')", False),
+        (f"SELECT column1 FROM ({DAYS}) ORDER BY CAST(column2 AS DATE) LIMIT 1", "SELECT 'b'", False),
         # words of clauses within items and terms
         ("SELECT sal IS DISTINCT FROM 3, id FROM emp ORDER BY sal IS DISTINCT FROM 3 LIMIT 1", "SELECT 0, 5", True),
         ("SELECT id /* , */, (SELECT 1 ORDER BY 1 LIMIT 1) FROM emp ORDER BY sal NULLS LAST LIMIT 2;",

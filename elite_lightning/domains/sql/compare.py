@@ -19,6 +19,8 @@ RELATIVE_TOLERANCE = 1e-9
 ABSOLUTE_TOLERANCE = 1e-12
 EXACT_BELOW = 2.0**53
 """From here on a REAL no longer tells a whole number from its neighbours."""
+MATCHED_ROWS = 50
+"""Up to here a pairing of rows is searched for, which can take the third power of their number."""
 
 
 class Rows(NamedTuple):
@@ -49,18 +51,19 @@ def same_cells(left: Any, right: Any) -> bool:
 def rows_fit(taken: list[Row], choice: list[Row]) -> bool:
     """Whether every row of `taken` can be paired with an equal row of `choice`, no row of which is used twice.
 
-    Rows that are equal without tolerance are paired first. The others are parted into blocks such that no row is
-    near a row of another block, and paired within a block in the order of their numbers. Each pair is compared by
-    itself, so that a tolerance never adds up along a chain of numbers. Where numbers do form a chain, with several
-    columns of them, a pairing may be missed; never is one found that is none.
+    Each pair is compared by itself, so that a tolerance never adds up along a chain of numbers. Up to `MATCHED_ROWS`
+    a pairing is found if there is one (Kuhn's augmenting paths). Of more rows, those that are the same are paired
+    first. The others are parted into blocks such that no row is near a row of another block, and paired within a
+    block in the order of their numbers; where numbers do form a chain, a pairing may be missed.
     """
-    left = Counter(taken) - Counter(choice)
-    if not left:
+    if not Counter(taken) - Counter(choice):
         return True
-    right = Counter(choice) - Counter(taken)
+    if len(choice) <= MATCHED_ROWS:
+        return _matched(taken, choice)
+    left, right = _without(taken, choice), _without(choice, taken)
     names = [_chains([*left, *right], column) for column in range(len(taken[0]))]
-    free = _blocks(right.elements(), names)
-    return all(_paired(rows, free.get(block, [])) for block, rows in _blocks(left.elements(), names).items())
+    free = _blocks(right, names)
+    return all(_paired(rows, free.get(block, [])) for block, rows in _blocks(left, names).items())
 
 
 def _is_exact(number: float) -> bool:
@@ -69,6 +72,37 @@ def _is_exact(number: float) -> bool:
 
 def _same_row(left: Row, right: Row) -> bool:
     return left == right or all(map(same_cells, left, right))
+
+
+def _matched(rows: list[Row], free: list[Row]) -> bool:
+    owners: dict[int, int] = {}
+
+    def place(index: int, tried: set[int]) -> bool:
+        for number, other in enumerate(free):
+            if number not in tried and _same_row(rows[index], other):
+                tried.add(number)
+                if number not in owners or place(owners[number], tried):
+                    owners[number] = index
+                    return True
+        return False
+
+    return all(place(index, set()) for index in range(len(rows)))
+
+
+def _without(rows: list[Row], others: list[Row]) -> list[Row]:
+    """The rows without those that the others hold too, in the same types: 1 and 1.0 have other neighbours."""
+    counts = Counter(map(_typed, others))
+    rest = []
+    for row, key in zip(rows, map(_typed, rows), strict=True):
+        if counts[key]:
+            counts[key] -= 1
+        else:
+            rest.append(row)
+    return rest
+
+
+def _typed(row: Row) -> tuple[Row, tuple[type, ...]]:
+    return row, tuple(map(type, row))
 
 
 def _chains(rows: Iterable[Row], column: int) -> dict[float, float]:

@@ -40,6 +40,7 @@ TABLE = [  # gold's rows, the query's rows, equal as multisets, equal as lists
     ([(0.5,), (0.5 + 4e-10,), (0.5 + 8e-10,)], [(0.5,)] * 3, False, False),
     ([(1,), (1.0,)], [(1,), (1 + 1e-13,)], True, True),
     ([(1,), (1,)], [(1,), (1 + 1e-13,)], False, False),
+    ([(0.5,), (0.5 + 8e-10,)], [(0.5 + 4e-10,), (0.5,)], True, False),  # 0.5 leaves its nearest to who has no other
     ([(0.5, 1), (0.5 + 4e-10, 2)], [(0.5 + 8e-10, 2), (0.5 + 4e-10, 1)], True, False),
     ([(1.7e9 + i,) for i in range(5)], [(1.7e9 + i + 1e-7,) for i in (4, 2, 0, 1, 3)], True, False),
     ([(1.7e9 + i,) for i in range(5)], [(1.7e9 + i,) for i in (1, 1, 2, 3, 4)], False, False),
@@ -115,16 +116,13 @@ def test_each_row_has_a_partner_of_its_own_that_is_near(taken, choice):
 
 def test_noise_in_many_rows_does_not_matter_and_a_changed_row_does():
     """REALs in two columns, whole ones and neighbours of whole ones among them, beside integers and texts."""
-    rows = [(i % 3, 0.1 * i, 1.7e9 + i / 2, "ab"[i % 2]) for i in range(4 * MATCHED_ROWS)]
+    rows = [(i % 3, 0.1 * (i % 5), 1.7e9 + i / 2, "ab"[i % 2]) for i in reversed(range(4 * MATCHED_ROWS))]
     noisy = [(a, b * (1 + 3e-16), c * (1 - 3e-16), d) for a, b, c, d in reversed(rows)]
     assert same_rows(Rows(4, rows), Rows(4, noisy), ordered=False)
+    many = [(float(number),) for number in range(10, 10 + MATCHED_ROWS)]
+    assert rows_fit([(1,), (1 + 1e-13,), *many], [(1.0,), (1,), *many])
     first = noisy[0]
-    for column, other in (
-        (0, first[0] + 1),
-        (0, first[0] + 1e-9),
-        (1, first[1] + 1e-6),
-        (2, first[2] + 3.25),
-        (3, "c"),
-    ):
+    changes = [(0, first[0] + 1), (0, first[0] + 1e-9), (1, first[1] + 1e-6), (2, first[2] + 3.25), (3, "c")]
+    for column, other in changes:
         row = (*first[:column], other, *first[column + 1 :])
         assert not same_rows(Rows(4, rows), Rows(4, [row, *noisy[1:]]), ordered=False)

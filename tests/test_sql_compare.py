@@ -1,12 +1,13 @@
 """Equality of results: the rule's table by hand, and its laws."""
 
 import math
+from itertools import permutations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elite_lightning.domains.sql.compare import Rows, same_rows
+from elite_lightning.domains.sql.compare import MATCHED_ROWS, Rows, rows_fit, same_rows
 
 TABLE = [  # gold's rows, the query's rows, equal as multisets, equal as lists
     ([(1,), (2,)], [(2,), (1,)], True, False),
@@ -25,6 +26,24 @@ TABLE = [  # gold's rows, the query's rows, equal as multisets, equal as lists
     ([(1e300,)], [(math.inf,)], False, False),
     ([(math.inf,)], [(math.inf,)], True, True),
     ([(2**53,)], [(2**53 + 1,)], False, False),
+    ([(2**53 + 1,)], [(float(2**53),)], False, False),
+    # Whole numbers are exact below 2^53, whatever their type; beyond, a REAL is not.
+    ([(1.7e9,)], [(1.7e9 + 1,)], False, False),
+    ([(1.7e9,)], [(1.7e9 + 0.5,)], True, True),
+    ([(1.7e9 + 0.5,)], [(1.7e9,)], True, True),
+    ([(12345678902,)], [(12345678902.5,)], False, False),
+    ([(3.0000000000000004,)], [(3.0,)], True, True),
+    ([(3.0000000000000004,)], [(3,)], False, False),
+    ([(1e17,)], [(1e17 + 16,)], True, True),
+    # A tolerance does not add up from row to row: 0.5 and 0.5 + 1e-9 are too far apart, each is near what lies between.
+    ([(0.5,), (0.5 + 4e-10,), (0.5 + 1e-9,)], [(0.5,), (0.5 + 4e-10,), (0.5 + 4e-10,)], False, False),
+    ([(0.5,), (0.5 + 4e-10,), (0.5 + 8e-10,)], [(0.5,)] * 3, False, False),
+    ([(1,), (1.0,)], [(1,), (1 + 1e-13,)], True, True),
+    ([(1,), (1,)], [(1,), (1 + 1e-13,)], False, False),
+    ([(0.5,), (0.5 + 8e-10,)], [(0.5 + 4e-10,), (0.5,)], True, False),  # 0.5 leaves its nearest to who has no other
+    ([(0.5, 1), (0.5 + 4e-10, 2)], [(0.5 + 8e-10, 2), (0.5 + 4e-10, 1)], True, False),
+    ([(1.7e9 + i,) for i in range(5)], [(1.7e9 + i + 1e-7,) for i in (4, 2, 0, 1, 3)], True, False),
+    ([(1.7e9 + i,) for i in range(5)], [(1.7e9 + i,) for i in (1, 1, 2, 3, 4)], False, False),
     ([], [], True, True),
     ([], [(None,)], False, False),
     ([(1, 2), (2, 1)], [(1, 2), (1, 2)], False, False),
@@ -72,3 +91,38 @@ def test_equal_exactly_when_every_row_occurs_equally_often(left, right):
     brute = len(left) == len(right) and not rest
     assert same_rows(Rows(2, left), Rows(2, right), ordered=False) is brute
     assert same_rows(Rows(2, left), Rows(2, right), ordered=True) is (left == right)
+
+
+NEAR = st.sampled_from([0, 1, 1.0, 2.0, None, "a", *(0.5 + i * 2e-10 for i in range(5)), 1 + 4e-10, 1 - 4e-10])
+
+
+def by_definition(left, right) -> bool:
+    """Equality of two cells, by the words of the documentation."""
+    if type(left) is float and type(right) is float and left % 1 + right % 1 > 0:
+        return abs(left - right) <= 1e-9 * max(abs(left), abs(right))
+    return left == right
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(NEAR, max_size=4), st.lists(NEAR, max_size=5))
+def test_each_row_has_a_partner_of_its_own_that_is_near(taken, choice):
+    """Brute force over all pairings; among many rows, as those far away here, one may be missed and none invented."""
+    pairings = [list(zip(taken, order, strict=True)) for order in permutations(choice, len(taken))]
+    possible = any(all(by_definition(*pair) for pair in pairing) for pairing in pairings)
+    assert rows_fit([(cell,) for cell in taken], [(cell,) for cell in choice]) is possible
+    many = [(float(number),) for number in range(10, 10 + MATCHED_ROWS)]
+    assert possible or not rows_fit([(cell,) for cell in taken] + many, [(cell,) for cell in choice] + many)
+
+
+def test_noise_in_many_rows_does_not_matter_and_a_changed_row_does():
+    """REALs in two columns, whole ones and neighbours of whole ones among them, beside integers and texts."""
+    rows = [(i % 3, 0.1 * (i % 5), 1.7e9 + i / 2, "ab"[i % 2]) for i in reversed(range(4 * MATCHED_ROWS))]
+    noisy = [(a, b * (1 + 3e-16), c * (1 - 3e-16), d) for a, b, c, d in reversed(rows)]
+    assert same_rows(Rows(4, rows), Rows(4, noisy), ordered=False)
+    many = [(float(number),) for number in range(10, 10 + MATCHED_ROWS)]
+    assert rows_fit([(1,), (1 + 1e-13,), *many], [(1.0,), (1,), *many])
+    first = noisy[0]
+    changes = [(0, first[0] + 1), (0, first[0] + 1e-9), (1, first[1] + 1e-6), (2, first[2] + 3.25), (3, "c")]
+    for column, other in changes:
+        row = (*first[:column], other, *first[column + 1 :])
+        assert not same_rows(Rows(4, rows), Rows(4, [row, *noisy[1:]]), ordered=False)

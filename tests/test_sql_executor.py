@@ -61,6 +61,31 @@ def test_columns_are_listed_in_lower_case_with_views(path):
     assert Executor().columns(path) == {"emp": ("id", "name", "sal", "js"), "rich": ("name",)}
 
 
+def test_virtual_tables_can_be_read_and_nothing_else(tmp_path):
+    path = tmp_path / "v.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE VIRTUAL TABLE note USING fts5(text); CREATE VIRTUAL TABLE old USING fts4(text);"
+            'CREATE VIRTUAL TABLE "a""b" USING rtree(id, low, high);'
+            "INSERT INTO note VALUES ('red kite'), ('blue'); INSERT INTO old VALUES ('red kite');"
+            'INSERT INTO "a""b" VALUES (1, 2, 3); PRAGMA writable_schema = ON;'
+            "INSERT INTO sqlite_master VALUES ('table', 'gone', 'gone', 0, 'CREATE VIRTUAL TABLE gone USING voyage')"
+        )
+    before, executor = path.read_bytes(), Executor()
+    for query, rows in {
+        "SELECT highlight(note, 0, '<', '>') FROM note WHERE note MATCH 'kite'": [("red <kite>",)],
+        "SELECT text FROM note WHERE rowid = 2": [("blue",)],
+        "SELECT text FROM old WHERE old MATCH 'kite'": [("red kite",)],
+        'SELECT * FROM "a""b" WHERE low < 2.5': [(1, 2.0, 3.0)],
+    }.items():
+        assert executor.run(path, query).rows == rows
+        assert Executor().run(path, query).rows == rows  # as the first query of a connection too
+    assert executor.run(path, "SELECT * FROM gone") == Failure(Reason.ERROR, "no such module: voyage")
+    for write in ("INSERT INTO note VALUES ('x')", 'DELETE FROM "a""b"', "INSERT INTO old(old) VALUES ('optimize')"):
+        assert executor.run(path, f"WITH x AS (SELECT 1) {write}").reason is Reason.NOT_ALLOWED
+    assert path.read_bytes() == before
+
+
 def test_a_printed_bomb_is_cut_by_the_limit_on_a_value(path):
     assert Executor().run(path, "SELECT LENGTH(printf('%.*c', 9000000, 'x'))") == Rows(1, [(None,)])
 

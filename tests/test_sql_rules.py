@@ -5,6 +5,7 @@ import pickle
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from functools import partial
 from itertools import permutations, product
 from pathlib import Path
 
@@ -190,6 +191,8 @@ def test_rule_and_copies_travel_and_show_in_the_fingerprint(root, tmp_path):
 
 
 # Ties: what gold's ORDER BY and LIMIT leave open, and what they do not.
+T = 1_700_000_000  # a second of the clock; the next one is nearer than 1e-9 of it
+DAYS = "VALUES ('a', 2459000.25), ('b', 2459000.3), ('c', 2459001.6)"
 SALARIES = "SELECT name, id FROM emp ORDER BY sal DESC"  # Ann 9.5; Bob, Cy and Ann 3.0; Dee NULL
 
 
@@ -220,15 +223,63 @@ SALARIES = "SELECT name, id FROM emp ORDER BY sal DESC"  # Ann 9.5; Bob, Cy and 
         ("SELECT name FROM emp UNION ALL SELECT 'Bob' ORDER BY name LIMIT 3", "VALUES ('Ann'), ('Ann'), ('Bob')", True),
         ("SELECT DISTINCT sal FROM emp ORDER BY sal LIMIT 2", "VALUES (NULL), (3)", True),
         ("SELECT DISTINCT name FROM emp ORDER BY sal LIMIT 2", "VALUES ('Dee'), ('Cy')", False),  # keys not certain
-        # sums in another order are the same number, as rows and as sort keys
+        # sums in another order are the same number as cells; as sort keys they are what SQLite sorts by
         ("SELECT 'a', 0.1 + 0.2 + 0.3 ORDER BY 2", "SELECT 'a', 0.3 + 0.2 + 0.1", True),
-        ("SELECT column1 FROM (VALUES ('a', 0.1 + 0.2), ('b', 0.3)) ORDER BY column2", "VALUES ('a'), ('b')", True),
+        ("SELECT column1 FROM (VALUES ('a', 0.1 + 0.2), ('b', 0.3)) ORDER BY column2", "VALUES ('a'), ('b')", False),
+        (f"SELECT column1 FROM (VALUES ('a', {T}.0), ('b', {T}.5)) ORDER BY column2 LIMIT 1", "SELECT 'b'", False),
+        # all forms of a column's number and of an alias, and what looks like one
+        *((f"SELECT id, sal FROM emp ORDER BY {two} DESC LIMIT 1", "SELECT 2, 3", False)
+          for two in ("(2)", "+2", "- -2", "0x2", "2 COLLATE NOCASE", "((2) COLLATE BINARY)")),
+        ("SELECT id, sal FROM emp ORDER BY (2) LIMIT 2", "VALUES (4, NULL), (5, 3)", True),
+        ("SELECT id, sal FROM emp UNION SELECT 6, 3 ORDER BY (2) DESC LIMIT 2", "VALUES (1, 9.5), (6, 3)", True),
+        ("SELECT id, sal FROM emp UNION SELECT 6, 3 ORDER BY (2) DESC LIMIT 2", "VALUES (6, 3), (1, 9.5)", False),
+        ("SELECT id, sal FROM emp ORDER BY 1 + 1 LIMIT 1", "SELECT 5, 3", True),
+        ("SELECT id AS sal FROM emp ORDER BY (sal) LIMIT 1", "SELECT 4", False),
+        ("SELECT id AS sal FROM emp ORDER BY sal COLLATE NOCASE LIMIT 1", "SELECT 4", False),
+        ("SELECT id, sal AS s FROM emp ORDER BY \"s\" || '' LIMIT 2", "VALUES (4, NULL), (5, 3)", False),
+        # keys are computed by gold's own words: sqlglot writes CAST(x AS DATE) as DATE(x), one day for a and b
+        (f"SELECT column1 FROM ({DAYS}) ORDER BY CAST(column2 AS DATE)", "VALUES ('a'), ('b'), ('c')", True),
+        (f"SELECT column1 FROM ({DAYS}) ORDER BY CAST(column2 AS DATE)", "VALUES ('b'), ('a'), ('c')", False),
+        (f"SELECT column1 FROM ({DAYS}) ORDER BY CAST(column2 AS DATE) LIMIT 1", "SELECT 'b'", False),
+        # words of clauses within items and terms
+        ("SELECT sal IS DISTINCT FROM 3, id FROM emp ORDER BY sal IS DISTINCT FROM 3 LIMIT 1", "SELECT 0, 5", True),
+        ("SELECT id /* , */, (SELECT 1 ORDER BY 1 LIMIT 1) FROM emp ORDER BY sal NULLS LAST LIMIT 2;",
+         "VALUES (5, 1), (2, 1)", True),
     ],
-)
+)  # fmt: skip
 def test_what_order_and_limit_leave_open(root, gold, solution, correct):
     """On the first database alone, since some solutions are literals that fit its rows only."""
     own = [root / "firm" / "firm.sqlite"]
     assert verify_sql(Executor(), rule_named("default"), own, gold, solution).correct is correct
+
+
+@pytest.mark.parametrize("index", ["", "CREATE INDEX i ON t(k1, a)"])
+def test_an_index_that_changes_the_order_of_ties_changes_no_verdict(tmp_path, index):
+    """With the index, SQLite 3.40 gives gold's tied rows in one order and, without the LIMIT, in the other."""
+    path = tmp_path / "t.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            f"CREATE TABLE t(a, b, k1, k2); INSERT INTO t VALUES ('x', 1, 1.0, 0), (1, 3.5, 1.0, 0); {index}"
+        )
+    gold = "SELECT b, a FROM t ORDER BY k1, k2 LIMIT 1 OFFSET 1"
+    for solution, correct in (("SELECT 1, 'x'", True), ("SELECT 3.5, 1", True), ("SELECT 1, 1", False)):
+        assert verify_sql(Executor(), rule_named("default"), [path], gold, solution).correct is correct
+
+
+def test_seconds_of_a_clock_do_not_run_together(tmp_path):
+    path = tmp_path / "t.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t(id INTEGER PRIMARY KEY, ts REAL)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(i, T + i) for i in range(500)])
+        connection.commit()
+    for gold, solution in (
+        ("SELECT max(ts) FROM t", "SELECT min(ts) FROM t"),
+        ("SELECT id FROM t ORDER BY ts DESC LIMIT 1", "SELECT 0"),
+        ("SELECT ts FROM t ORDER BY ts DESC LIMIT 5", "SELECT ts FROM t ORDER BY ts LIMIT 5"),
+        ("SELECT ts FROM t WHERE id < 3", "SELECT ts FROM t WHERE id IN (0, 1, 3)"),
+    ):
+        verify = partial(verify_sql, Executor(), rule_named("default"), [path], gold)
+        assert (verify(solution).correct, verify(gold).correct) == (False, True)
 
 
 def test_what_the_problem_says_about_order_comes_before_golds_order_by(root):

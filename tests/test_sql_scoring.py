@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from elite_lightning.domains.sql.executor import Limits
 from elite_lightning.domains.sql.prediction_files import (
     BIRD_SEPARATOR,
     GoldItem,
@@ -104,11 +105,34 @@ def test_spiders_format_is_one_query_a_line(tmp_path):
     assert read_predictions(plain, GOLDS).sql == ["SELECT 1", "SELECT 2", "", "SELECT\x0b4"]
     parted = write(tmp_path, "q.txt", "SELECT 1\n\nSELECT 2\nSELECT 3\n\n\nSELECT 4\n\n")
     assert read_predictions(parted, GOLDS).sql == ["SELECT 1", "SELECT 2", "SELECT 3", "SELECT 4"]
+    scored = write(tmp_path, "r.txt", "\tSELECT 1\n \t SELECT 2\t0.9\r\n\nSELECT 4")
+    assert read_predictions(scored, GOLDS).sql == ["SELECT 1", "SELECT 2", "", "SELECT 4"]
     gold = write(tmp_path, "gold.sql", "SELECT 1 ;\tfirm\n\nSELECT '\t'\tshop\n")
     assert read_spider_gold(gold) == [
         GoldItem("line 1", "SELECT 1 ;", "firm"),
         GoldItem("line 3", "SELECT '\t'", "shop"),
     ]
+
+
+@pytest.mark.parametrize(("end", "warned"), [("\n\n", False), ("\n\n\n", False), ("\n", True)])
+def test_the_last_prediction_may_be_empty(tmp_path, end, warned):
+    """Lines that each end, an empty line more, and lines that are only parted; the last could be a file cut short."""
+    found = read_predictions(write(tmp_path, "p.txt", "SELECT 1\n\nSELECT 3" + end), GOLDS)
+    assert found.sql == ["SELECT 1", "", "SELECT 3", ""]
+    assert bool(found.warnings) is warned
+
+
+def test_a_rule_that_runs_a_query_a_hundred_times_has_the_time_for_it(root):
+    """One run takes some 0.02 seconds: within the limit of a query, while a hundred of both are not within 0.6."""
+    slow = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000) SELECT COUNT(*) FROM n"
+    scores = score_predictions(
+        [GoldItem("a", slow, "firm")], [slow], root, ("r_ves", "bird_ex"), limits=Limits(seconds=2.0), timeout_s=0.6
+    )
+    assert {rule: (score.all.correct, score.errors) for rule, score in scores.rules.items()} == {
+        "r_ves": (1, {}),
+        "bird_ex": (1, {}),
+    }
+    assert list(scores.rules) == ["r_ves", "bird_ex"]
 
 
 @pytest.mark.parametrize(

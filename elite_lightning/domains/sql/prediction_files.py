@@ -76,19 +76,27 @@ def read_bird_predictions(path: Path, golds: list[GoldItem]) -> Predictions:
 
 
 def read_spider_predictions(path: Path, golds: list[GoldItem]) -> Predictions:
-    """Read one query a line; what follows a tab is left out, as in the evaluators of Spider.
+    """Read one query a line; what follows a tab behind it is left out, as in the evaluators of Spider.
 
-    Where there is a line for each question, an empty one is an empty prediction. Else empty lines, which part the
-    dialogues of SParC and CoSQL, are left out.
+    Where there is a line for each question, an empty one is an empty prediction, the last one too; further empty lines
+    at the end do not count. Else empty lines, which part the dialogues of SParC and CoSQL, are left out.
 
     Raises:
         UsageError: As `read_predictions`.
     """
-    lines = [line.split("\t")[0].strip() for line in _text(path).rstrip("\n").split("\n")]
+    text = _text(path)
+    lines = [line.strip().split("\t")[0].strip() for line in text.split("\n")]
+    while len(lines) > len(golds) and not lines[-1]:
+        del lines[-1]
     if len(lines) != len(golds):
         lines = [line for line in lines if line]
     _require_count(path, len(lines), golds)
-    return Predictions(lines, [])
+    warnings = []
+    if text.endswith("\n") and text.count("\n") < len(golds):
+        warnings.append(
+            f"{path} ends one line before the last question, which gets an empty prediction; check that it is whole"
+        )
+    return Predictions(lines, warnings)
 
 
 def read_spider_gold(path: Path) -> list[GoldItem]:

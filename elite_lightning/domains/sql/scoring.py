@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -118,26 +118,36 @@ def score_predictions(
         copies: Folder of further copies, as `SqlDomain`'s.
         limits: What one query may use on one database.
         workers: Number of worker processes, as `VerificationPool`'s.
-        timeout_s: Seconds that a worker may take for one prediction, gold included.
+        timeout_s: Seconds that a worker may take for one prediction, gold included. A rule that runs queries many
+            times gets `limits.seconds` more for each further time, as BIRD's `evaluation_ves.py` gives.
 
     Raises:
         UsageError: If the numbers differ, a rule is unknown, or a database is missing or broken.
     """
     if len(golds) != len(predictions):
         raise UsageError(f"{len(predictions)} predictions for {len(golds)} questions: give one for each question")
+    by_repeats: dict[int, list[str]] = defaultdict(list)
     for name in rules:
-        rule_named(name)
+        by_repeats[rule_named(name).repeats].append(name)
     domain = ScoringDomain(databases, limits, copies=copies)
-    # The rules of one question go together: the worker that takes them runs its queries once.
+    verdicts: dict[str, list[Verdict]] = {name: [] for name in rules}
+    for repeats, alike in by_repeats.items():
+        with VerificationPool(domain, workers, timeout_s + (repeats - 1) * limits.seconds) as pool:
+            verdicts |= _verdicts(pool, golds, predictions, alike)
+    return Scores({rule: _rule_score(golds, found) for rule, found in verdicts.items()}, verdicts)
+
+
+def _verdicts(
+    pool: VerificationPool, golds: Sequence[GoldItem], predictions: Sequence[str], rules: Sequence[str]
+) -> dict[str, list[Verdict]]:
+    """Verdicts by rule. The rules of one question go together: the worker that takes them runs its queries once."""
     items = [
         (_problem(index, gold, rule), prediction)
         for index, (gold, prediction) in enumerate(zip(golds, predictions, strict=True))
         for rule in rules
     ]
-    with VerificationPool(domain, workers, timeout_s) as pool:
-        judged = [judgement.verdict for judgement in pool.judge_many(items)]
-    verdicts = {rule: judged[place :: len(rules)] for place, rule in enumerate(rules)}
-    return Scores({rule: _rule_score(golds, verdicts[rule]) for rule in rules}, verdicts)
+    judged = [judgement.verdict for judgement in pool.judge_many(items)]
+    return {rule: judged[place :: len(rules)] for place, rule in enumerate(rules)}
 
 
 def _problem(index: int, gold: GoldItem, rule: str) -> Problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +32,7 @@ _SQLITE_LIMITS = {
     sqlite3.SQLITE_LIMIT_VDBE_OP: 250_000,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,  # matching can take exponential time in the number of %
-    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 0,
+    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 16,  # full-text search looks its own tables up with some; a query binds none
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
 _REASONS = {
@@ -137,6 +138,20 @@ class Session:
         self._connection.execute("PRAGMA query_only=ON")
         # The first use of a table-valued function registers it, which the authorizer would refuse; these are harmless.
         self._connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
+        self._open_virtual_tables()
+
+    def _open_virtual_tables(self) -> None:
+        """Use each virtual table of the file once.
+
+        Its module then declares it and prepares what it writes with, which the authorizer would refuse. A table that
+        cannot be used, as one of an unknown module, is left to the queries.
+        """
+        names = self._connection.execute(
+            "SELECT replace(name, '\"', '\"\"') FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL %'"
+        ).fetchall()
+        for (name,) in names:
+            with suppress(sqlite3.Error):
+                self._connection.execute(f'SELECT 1 FROM "{name}" LIMIT 0')
 
     def _guard(self) -> None:
         limits = {
@@ -150,8 +165,8 @@ class Session:
         self._connection.set_progress_handler(self._out_of_budget, STEPS_PER_CALL)
 
     def _authorize(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
-        if action in _ALLOWED:
-            return sqlite3.SQLITE_OK
+        if action in _ALLOWED or (action == sqlite3.SQLITE_PRAGMA and first == "data_version"):
+            return sqlite3.SQLITE_OK  # FTS5 asks for the version, which of a file that does not change is always 1
         if action == sqlite3.SQLITE_FUNCTION:
             name = (second or "").lower()
             why = _REFUSED_FUNCTIONS.get(name)

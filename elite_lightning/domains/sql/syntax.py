@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import ClassVar
 
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.sqlite import SQLite
 
 Node = exp.Expr
@@ -87,6 +87,11 @@ def parse_query(sql: str) -> Node | None:
     except Exception:  # a parser that is not ours, on any text whatever: no text may end a run
         return None
     return statements[0] if len(statements) == 1 and isinstance(statements[0], exp.Query | exp.Values) else None
+
+
+def tokens_of(sql: str) -> list[Token]:
+    """The tokens of a query that `parse_query` can parse, with their places in this text, which has no comments."""
+    return list(_DIALECT.tokenize(sql))
 
 
 def is_aggregate(node: Node) -> bool:

@@ -61,6 +61,7 @@ class Rule:
         prepare: What is run in place of a query, gold's and the prediction's alike.
         every_copy: Whether the problem's copies of its database are judged too, or its own file only.
         right_from: The lowest score of a prediction that is right.
+        repeats: How often both queries are run, by which the time for a verdict grows.
     """
 
     name: str
@@ -68,3 +69,4 @@ class Rule:
     prepare: Callable[[str], str] = unchanged
     every_copy: bool = False
     right_from: float = 1.0
+    repeats: int = 1

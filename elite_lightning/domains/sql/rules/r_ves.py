@@ -62,4 +62,4 @@ def timed_reward(pair: Pair, iterations: int = ITERATIONS) -> float:
     return math.sqrt(reward_of(mean_ratio(ratios)))
 
 
-R_VES = Rule("r_ves", timed_reward, right_from=math.sqrt(0.25))
+R_VES = Rule("r_ves", timed_reward, right_from=math.sqrt(0.25), repeats=ITERATIONS)

@@ -108,7 +108,10 @@ class EliteDataModule(pl.LightningDataModule):
             UsageError: If replay needs elites and there are none, or they belong to unknown problems.
         """
         if self.needs_archive and not archive.problem_ids:
-            raise UsageError("the archive is empty: the search found no verified solution to replay; search longer")
+            raise UsageError(
+                "the archive is empty: the search found no verified solution to replay; take a stronger model, easier "
+                "problems or more search.settings.attempts_per_problem, in another --run_dir"
+            )
         if unknown := set(archive.problem_ids) - self.train_problems.keys():
             raise UsageError(f"the archive holds elites of {len(unknown)} unknown problems, such as {min(unknown)!r}")
         self._archive = archive

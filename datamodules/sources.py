@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from elite_lightning.errors import UsageError
 from elite_lightning.types import Domain, Problem
@@ -36,6 +36,9 @@ class ProblemSource(ABC):
     It is built on every rank, and the domain is asked for before anything else happens: a source that makes files does
     so in its constructor, atomically, so that ranks that start together do not disturb each other.
     """
+
+    checked: ClassVar[bool] = False
+    """Whether the source sees to it itself that answers to its problems can be judged."""
 
     @property
     @abstractmethod

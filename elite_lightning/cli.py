@@ -7,6 +7,7 @@ has done already is not done again.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning_utilities.core.rank_zero import rank_zero_only
 from rich.console import Console
 
@@ -27,6 +29,7 @@ from datamodules.elite import EliteDataModule
 from datamodules.sources import ProblemSource
 from elite_lightning.distributed import RemoteError
 from elite_lightning.errors import UsageError
+from elite_lightning.evaluation import figures_of, read_counts
 from elite_lightning.loggers import JsonlLogger
 from elite_lightning.module import EliteModule
 from elite_lightning.prediction_report import show_scores, write_scores
@@ -34,7 +37,7 @@ from elite_lightning.process import be_quiet, set_threads
 from elite_lightning.report import coverage_line, draw, show, summarise
 from elite_lightning.run_folder import RunFolder, load_yaml
 from elite_lightning.trainer import AtomicCheckpointIO, EliteTrainer
-from elite_lightning.types import TokenBudget
+from elite_lightning.types import CheckingDomain, TokenBudget
 
 TRAINER_DEFAULTS = {
     "use_distributed_sampler": False,  # the DataModule deals the batches
@@ -137,6 +140,9 @@ class EliteCLI(LightningCLI):
                 "trainer.gradient_clip_val and trainer.accumulate_grad_batches do not apply to manual optimisation; "
                 "set model.optimizer.gradient_clip_norm and model.micro_batch_tokens"
             )
+        ends = config.trainer.max_steps > 0 or config.trainer.max_epochs or config.trainer.max_time
+        if self.subcommand == "fit" and not ends:
+            raise UsageError("trainer.max_steps is not set: training would never end; set it")
         every = config.trainer.val_check_interval
         if self.subcommand == "fit" and isinstance(every, int) and 0 < config.trainer.max_steps < every:
             raise UsageError(
@@ -146,6 +152,7 @@ class EliteCLI(LightningCLI):
         if config.get("ckpt_path") and not Path(config.ckpt_path).exists():
             raise UsageError(f"no checkpoint at {config.ckpt_path}")
         self.folder = RunFolder(config.run_dir)
+        self.folder.require_usable()
         if self._predictions is not None:
             return
         dumped = self._parser(self.subcommand).dump(config, skip_none=False, format="yaml")
@@ -176,8 +183,12 @@ class EliteCLI(LightningCLI):
         for problem in (*data.train_problems.values(), *data.source.validation(), *data.source.test()):
             try:
                 data.domain.prompt(problem)
+                if isinstance(data.domain, CheckingDomain) and not data.source.checked:
+                    data.domain.check(problem)
             except KeyError as error:
                 raise UsageError(f"problem {problem.id!r}: its data lacks {error}") from error
+            except UsageError as error:
+                raise UsageError(f"problem {problem.id!r}: {error}") from error
         cut = data.domain.cut_report() if isinstance(data.domain, TokenBudget) else None
         for note in (*data.source.notes(), cut):
             if note is not None:
@@ -221,6 +232,7 @@ class EliteCLI(LightningCLI):
             raise
         finally:
             self.model.close()
+            self.folder.release()
 
     def fit(self, model: EliteModule, datamodule: EliteDataModule, ckpt_path: str | None = None, **_: Any) -> None:
         """Measure, search, train and measure again."""
@@ -262,12 +274,24 @@ class EliteCLI(LightningCLI):
         self._require(datamodule.source.validation(), "validation")
         self._claim()
         self.trainer.validate(model, datamodule=datamodule, ckpt_path=self._checkpoint(ckpt_path), weights_only=True)
+        self._show_samples("validation")
 
     def test(self, model: EliteModule, datamodule: EliteDataModule, ckpt_path: str | None = None, **_: Any) -> None:
         """Measure on the test problems: the given checkpoint, else the run's newest, else the base policy."""
         self._require(datamodule.source.test(), "test")
         self._claim()
         self.trainer.test(model, datamodule=datamodule, ckpt_path=self._checkpoint(ckpt_path), weights_only=True)
+        self._show_samples("test")
+
+    @rank_zero_only
+    def _show_samples(self, stage: str) -> None:
+        """Print what was just measured, with 95 % intervals over problems, and where the samples are."""
+        evaluation = self._get(self.config_init, "evaluation")
+        most = evaluation.samples if stage == "test" else evaluation.validation_samples
+        path = self.folder.samples(stage, self.model.trained_steps)
+        for name, figure in figures_of(read_counts(path), [k for k in evaluation.ks if k <= most]).items():
+            self._say(f"{name:15s} {figure.mean:.3f} [{figure.low:.2f}, {figure.high:.2f}]")
+        self._say(f"Samples: {path}")
 
     @property
     def _predictions(self) -> Path | None:
@@ -280,12 +304,14 @@ class EliteCLI(LightningCLI):
         parser = ArgumentParser(exit_on_error=False)
         parser.add_argument("--source", type=ProblemSource)
         try:
-            source = parser.instantiate_classes(parser.parse_object({"source": config.data.source})).source
+            parsed = parser.parse_object({"source": config.data.source})
+            source = parser.instantiate_classes(parsed).source
             source = source if config.data.root is None else source.at(config.data.root)
         except ValueError as error:
             raise UsageError(str(error)) from error
         scores = source.score(predictions, config.model.verification.workers)
-        folder = write_scores(self.folder.path, predictions, scores.summary, scores.items)
+        settings = {"source": parser.dump(parsed, format="json"), "root": config.data.root}
+        folder = write_scores(self.folder.path, predictions, settings, scores.summary, scores.items)
         for warning in scores.warnings:
             self._say(warning)
         show_scores(scores.summary)
@@ -316,6 +342,7 @@ class EliteCLI(LightningCLI):
 
     @rank_zero_only
     def _claim(self) -> None:
+        self.folder.lock()
         self.folder.claim(self.resolved)
 
     @rank_zero_only
@@ -348,6 +375,8 @@ def main(args: Sequence[str] | None = None) -> int:
         EliteCLI(args)
     except RemoteError:
         return 2
+    except SIGTERMException:
+        return 128 + signal.SIGTERM  # as a shell reports it, so that no job script takes this run for finished
     except (UsageError, ArgumentError, MisconfigurationException) as error:
         rank = rank_zero_only.rank  # type: ignore[attr-defined]
         where = f" on rank {rank}" if rank else ""

@@ -17,14 +17,21 @@ from elite_lightning.run_folder import write_atomically
 _NAMED = 20  # ids that are printed; the file has all
 
 
-def write_scores(run: Path, predictions: Path, summary: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> Path:
+def write_scores(
+    run: Path,
+    predictions: Path,
+    settings: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    items: Sequence[Mapping[str, Any]],
+) -> Path:
     """Write scores below the run folder.
 
-    The folder's name holds a hash of the predictions, so that another file never takes its place.
+    The folder's name holds a hash of predictions and settings, so that no other scoring takes its place.
 
     Args:
         run: The run folder.
         predictions: The file that was scored.
+        settings: What the questions and databases come from; kept in the summary.
         summary: Counts and scores by rule.
         items: Verdicts by question, a line each.
 
@@ -32,9 +39,10 @@ def write_scores(run: Path, predictions: Path, summary: Mapping[str, Any], items
         The folder.
     """
     digest = hashlib.sha256(predictions.read_bytes()).hexdigest()
-    folder = run / "predictions" / f"{predictions.stem}-{digest[:8]}"
+    identity = hashlib.sha256(json.dumps([digest, settings], sort_keys=True).encode()).hexdigest()
+    folder = run / "predictions" / f"{predictions.stem}-{identity[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"predictions": str(predictions), "sha256": digest, "rules": summary}
+    content = {"predictions": str(predictions), "sha256": digest, **settings, "rules": summary}
     write_atomically(folder / "verdicts.jsonl", "".join(json.dumps(item) + "\n" for item in items))
     write_atomically(folder / "summary.json", json.dumps(content, indent=2) + "\n")
     return folder

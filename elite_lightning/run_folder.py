@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml  # type: ignore[import-untyped]
 
@@ -37,6 +38,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._lock: IO[str] | None = None
 
     @property
     def config(self) -> Path:
@@ -92,6 +94,40 @@ class RunFolder:
         """
         prefix = "" if stage == "test" else f"{stage}_"
         return self.path / "eval" / f"{prefix}step={step}.jsonl"
+
+    def require_usable(self) -> None:
+        """Refuse a path that no folder can be made at, before any work is done.
+
+        Raises:
+            UsageError: If it is a file, or its parent cannot be written to.
+        """
+        there = next(path for path in (self.path.absolute(), *self.path.absolute().parents) if path.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            why = "cannot be written to" if there.is_dir() else "is not a folder"
+            raise UsageError(f"run_dir={self.path}: {there} {why}; choose another --run_dir")
+
+    def lock(self) -> None:
+        """Keep other processes out until `release`, or until this process ends in whatever way.
+
+        Raises:
+            UsageError: If a run is going on in this folder.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        handle = (self.path / ".lock").open("a")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            handle.close()
+            raise UsageError(
+                f"another process is running in {self.path}: wait for it, stop it, or choose another --run_dir"
+            ) from error
+        self._lock = handle
+
+    def release(self) -> None:
+        """Let other processes in again."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Refuse to mix two configurations in one folder.

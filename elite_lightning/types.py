@@ -245,6 +245,15 @@ class Domain(Protocol):
 
 
 @runtime_checkable
+class CheckingDomain(Protocol):
+    """What a domain offers besides if a problem can be broken in ways that its prompt does not show."""
+
+    def check(self, problem: Problem) -> None:
+        """Raise a `UsageError` unless answers to the problem can be judged."""
+        ...
+
+
+@runtime_checkable
 class AmbiguousDomain(Protocol):
     """What a domain offers besides if its problems can have several interpretations, each with its own right answers.
 

@@ -2,9 +2,13 @@
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
 from conftest import run_process
+
+from elite_lightning.run_folder import RunFolder
 
 JSONL = ("--data.source", "datamodules.sources.JsonlSource")
 LETTERS = ("--data.source.domain", "toy.LetterDomain")
@@ -61,6 +65,39 @@ def test_a_typo_in_the_file_ends_the_real_process_with_one_line(toy_config, tmp_
 
 def test_responses_longer_than_the_model_has_room_for_are_refused(cli):
     assert "max_position_embeddings" in complaint(cli("fit", "--model.sampling.max_new_tokens", "100000"))
+
+
+def test_a_gold_that_cannot_run_is_named_before_anything_is_searched(cli, tmp_path):
+    (tmp_path / "firm").mkdir()
+    with closing(sqlite3.connect(tmp_path / "firm" / "firm.sqlite")) as connection:
+        connection.executescript("CREATE TABLE emp (id INTEGER); INSERT INTO emp VALUES (1)")
+    golds = ["SELECT id FROM emp", "SELECT nope FROM nowhere"]
+    lines = [{"id": f"p{i}", "question": "q", "data": {"database": "firm", "gold": g}} for i, g in enumerate(golds)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    options = (*JSONL, *SQL, "--data.source.domain.databases", str(tmp_path))
+    said = complaint(cli("fit", *options, "--data.source.train_file", str(tmp_path / "train.jsonl")))
+    assert "'p1'" in said
+    assert "SELECT nope FROM nowhere" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_use_is_refused(cli, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.lock()
+    try:
+        assert "another process" in complaint(cli("fit"))
+    finally:
+        folder.release()
+
+
+def test_a_run_folder_that_cannot_be_is_refused_before_any_work(cli, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    assert "is not a folder" in complaint(cli("fit", "--run_dir", str(tmp_path / "file")))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_training_without_an_end_is_refused(cli):
+    assert "trainer.max_steps" in complaint(cli("fit", "--trainer.max_steps", "-1"))
 
 
 def test_a_missing_configuration_file_is_named(cli):

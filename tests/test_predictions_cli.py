@@ -78,7 +78,10 @@ def test_copies_tell_what_is_right_by_luck(score, tmp_path):
     file.write_text("\n".join(["SELECT id FROM visitors WHERE age = 56", *golds[1:]]) + "\n")
     option = ("--data.source.init_args.copies_folder_name", "suite")
     (_, _), [alone] = score("configs/spider.yaml", root, file)
-    (_, _), [together] = score("configs/spider.yaml", root, file, *option)
+    (_, _), both = score("configs/spider.yaml", root, file, *option)  # the first one is still there
+    [together] = [summary for summary in both if summary != alone]
+    assert len(both) == 2
+    assert "suite" in together["source"]
     assert {rule: s["all"]["correct"] for rule, s in alone["rules"].items()} == dict.fromkeys(alone["rules"], 4)
     # The classic rule looks at the first database alone.
     assert {rule for rule, s in together["rules"].items() if s["all"]["correct"] == 4} == {"spider_exec"}

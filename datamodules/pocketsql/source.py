@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from datamodules.pocketsql.databases import nullable_keys, write_databases
 from datamodules.pocketsql.problems import PocketProblem, make_problems
@@ -38,6 +39,8 @@ class PocketSqlSource(ProblemSource):
     Raises:
         ValueError: If `train_problems` is not between 1 and 1,536.
     """
+
+    checked: ClassVar[bool] = True
 
     def __init__(self, root: str = ".cache/pocketsql", train_problems: int = COUNTS["train"], seed: int = 0) -> None:
         if not 1 <= train_problems <= COUNTS["train"]:

@@ -34,7 +34,10 @@ def read_records(path: Path, texts: Iterable[str]) -> list[Record]:
     for number, record in enumerate(records):
         for key in wanted:
             if not isinstance(record.get(key), str):
-                raise UsageError(f"{path}, entry {number}: the key {key!r} must be text, got {record.get(key)!r}")
+                hint = (
+                    "" if key in record else f"; its keys are {', '.join(map(str, record))}: is it of another data set?"
+                )
+                raise UsageError(f"{path}, entry {number}: the key {key!r} must be text, got {record.get(key)!r}{hint}")
     return records
 
 

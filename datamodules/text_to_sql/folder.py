@@ -55,6 +55,7 @@ class FolderSource(ProblemSource):
     """
 
     title: ClassVar[str]
+    checked: ClassVar[bool] = True
     prediction_rules: ClassVar[tuple[str, ...]] = ()
     """Rules that a file of predictions is scored by; none where the benchmark has no format for one."""
 

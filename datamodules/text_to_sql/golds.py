@@ -11,6 +11,7 @@ from pathlib import Path
 from elite_lightning.domains.sql import SqlDomain
 from elite_lightning.domains.sql.ddl import quoted
 from elite_lightning.domains.sql.interpretations import golds_of
+from elite_lightning.errors import UsageError
 from elite_lightning.types import Problem
 
 
@@ -42,9 +43,19 @@ def is_empty(database: Path) -> bool:
 
     Args:
         database: The file; opened read-only.
+
+    Raises:
+        UsageError: If it is not a database.
     """
+    try:
+        return not _has_rows(database)
+    except sqlite3.DatabaseError as error:
+        raise UsageError(f"{database} cannot be read as a SQLite database ({error}): copy it anew") from error
+
+
+def _has_rows(database: Path) -> bool:
     with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         tables = connection.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_'"
         ).fetchall()
-        return not any(connection.execute(f"SELECT 1 FROM {quoted(name)} LIMIT 1").fetchone() for (name,) in tables)
+        return any(connection.execute(f"SELECT 1 FROM {quoted(name)} LIMIT 1").fetchone() for (name,) in tables)

@@ -18,7 +18,7 @@ from elite_lightning.domains.sql.prompts import CompactPrompt, SqlPrompt
 from elite_lightning.domains.sql.rules import rule_named
 from elite_lightning.domains.sql.strategy import strategy_key
 from elite_lightning.domains.sql.structure import structure_of
-from elite_lightning.domains.sql.verifier import verify_sql
+from elite_lightning.domains.sql.verifier import require_gold, verify_sql
 from elite_lightning.errors import UsageError
 from elite_lightning.types import Cell, Problem, Verdict
 
@@ -130,6 +130,16 @@ class SqlDomain:
             UsageError: If a database is missing or broken, or a gold query cannot run.
         """
         return right_by_any(self._verify(problem, gold, solution) for gold in golds_of(problem))
+
+    def check(self, problem: Problem) -> None:
+        """Run every gold query once.
+
+        Raises:
+            UsageError: If a database is missing or broken, or a gold query is missing or cannot run.
+        """
+        paths = self._paths(_required(problem, "database"))
+        for gold in golds_of(problem):
+            require_gold(self._executor, self.rule, paths, gold)
 
     def interpretation_count(self, problem: Problem) -> int:
         """How many interpretations a problem has, if it has several; else 0."""

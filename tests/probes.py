@@ -8,11 +8,11 @@ import torch
 
 
 class KillAt(pl.Callback):
-    """Kills the process, hard, at the start of the step that TOY_KILL_AT names."""
+    """Sends the process TOY_SIGNAL, by default a hard kill, at the start of the step that TOY_KILL_AT names."""
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         if os.environ.get("TOY_KILL_AT") == str(trainer.global_step):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.Signals[os.environ.get("TOY_SIGNAL", "SIGKILL")])
 
 
 class RecordBatches(pl.Callback):

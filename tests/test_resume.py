@@ -49,6 +49,14 @@ def test_a_killed_training_resumes_bit_for_bit(straight, cli, toy_config, tmp_pa
     assert all(torch.equal(resumed[name], undisturbed[name]) for name in undisturbed)
 
 
+def test_a_run_that_is_asked_to_end_does_not_pass_for_a_finished_one(toy_config, tmp_path):
+    options = ("--config", toy_config, "--run_dir", str(tmp_path / "run"), *OPTIONS)
+    code, out, _ = run_process("fit", *options, TOY_KILL_AT="6", TOY_SIGNAL="SIGTERM")
+    assert code == 128 + 15
+    assert "Stopped" in out
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
 def test_a_finished_run_shows_its_table_and_changes_nothing(straight, cli, capsys):
     before = {path: path.read_bytes() for path in straight.rglob("*") if path.is_file()}
     assert cli("fit", "--run_dir", str(straight), *OPTIONS)[0] == 0

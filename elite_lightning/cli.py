@@ -10,6 +10,7 @@ import json
 import signal
 import sys
 import time
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -129,6 +130,13 @@ class EliteCLI(LightningCLI):
         if isinstance(self._get(self.config, "seed_everything"), bool):
             raise UsageError("seed_everything must be an integer: a run that drew its own could not be continued")
         super()._set_seed()
+
+    def _parse_ckpt_path(self) -> None:
+        given = self.config[self.config.subcommand].get("ckpt_path")
+        # A sharded checkpoint is a folder. Lightning looks into a file at once, and would take any for a pickle.
+        if given and Path(given).is_file() and not zipfile.is_zipfile(given):
+            raise UsageError(f"ckpt_path={given} is not a checkpoint: name a file of a run's checkpoints")
+        super()._parse_ckpt_path()
 
     def before_instantiate_classes(self) -> None:
         """Check the run folder before anything is loaded, and set what holds for the whole process."""

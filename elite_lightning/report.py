@@ -95,10 +95,10 @@ def show(summary: Mapping[str, Any], folder: Path, console: Console | None = Non
 
 
 def _shown(names: Iterable[str]) -> list[str]:
-    """Every pass@k and both@k, and the strategies of the largest k."""
+    """Every pass@k, either@k and both@k, and the strategies of the largest k."""
     names = list(names)
     by_k = [name for name in names if name.startswith("strategies@")]
-    return [*(name for name in names if name.startswith(("pass@", "both@"))), *by_k[-1:]]
+    return [*(name for name in names if name.startswith(("pass@", "either@", "both@"))), *by_k[-1:]]
 
 
 def coverage_line(archive: Mapping[str, Any] | None) -> str:

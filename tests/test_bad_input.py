@@ -96,6 +96,12 @@ def test_a_run_folder_that_cannot_be_is_refused_before_any_work(cli, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_a_file_that_is_no_checkpoint_is_refused(cli, tmp_path):
+    (tmp_path / "notes.md").write_text("mine")
+    for command in ("fit", "test"):
+        assert "is not a checkpoint" in complaint(cli(command, "--ckpt_path", str(tmp_path / "notes.md")))
+
+
 def test_training_without_an_end_is_refused(cli):
     assert "trainer.max_steps" in complaint(cli("fit", "--trainer.max_steps", "-1"))
 

@@ -47,6 +47,7 @@ def test_a_run_reports_coverage_of_its_ambiguous_problems(cli, tmp_path):
     assert summary["base"]["both@2"] == pytest.approx(logged["test/both@2"], abs=1e-6)
     assert len(summary["change"]["either@8"]) == 3
     assert re.search(r"^ ?both@8 ", cli.out, re.MULTILINE)
+    assert re.search(r"^ ?either@8 ", cli.out, re.MULTILINE)
     text = PAGE.read_text()
     names = {re.sub(r"\d+", "k", name.removeprefix("test/")) for name in logged if name.startswith("test/")}
     assert names == {"pass@k", "strategies@k", "either@k", "both@k"}

@@ -94,7 +94,8 @@ def test_a_search_that_finds_nothing_says_so_in_one_line(tmp_path, monkeypatch, 
     code, _, err = fit_here("spider", root, tmp_path / "run", monkeypatch, capsys, **settings)
     assert code == 2
     assert [line for line in err.splitlines() if line.startswith("error: ")] == [
-        "error: the archive is empty: the search found no verified solution to replay; search longer"
+        "error: the archive is empty: the search found no verified solution to replay; take a stronger model, easier "
+        "problems or more search.settings.attempts_per_problem, in another --run_dir"
     ]
     assert json.loads((tmp_path / "run" / "search.json").read_text())["outcomes"]
 

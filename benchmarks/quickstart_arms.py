@@ -48,11 +48,6 @@ def counts_of(root: Path, arm: str, seed: int, step: int | None) -> dict[str, Pr
     return read_counts(run_folder / "eval" / f"step={last if step is None else step}.jsonl")
 
 
-def pool(root: Path, arm: str, seeds: list[int], step: int | None) -> dict[str, ProblemCounts]:
-    """Problems of all seeds side by side."""
-    return {f"{seed} {name}": c for seed in seeds for name, c in counts_of(root, arm, seed, step).items()}
-
-
 def figures(root: Path, arm: str, seeds: list[int], step: int | None) -> dict[str, np.ndarray]:
     """Metric to `[seeds, problems]`; `step` None is the trained policy."""
     counts = [counts_of(root, arm, seed, step) for seed in seeds]
@@ -90,8 +85,9 @@ def report(root: Path, seeds: list[int]) -> None:
     ratio = ratio_interval(arms["EliteReplay"]["strategies@128"], arms["GRPO"]["strategies@128"])
     print("\nstrategies@128, EliteReplay over GRPO: {:.2f} [{:.2f}, {:.2f}]".format(*ratio))
     picture = root / "over_k.png"
-    pooled = {"base": pool(root, "GRPO", seeds, 0)} | {arm: pool(root, arm, seeds, None) for arm in ARMS}
-    draw_over_k(pooled, picture, f"test problems, seeds {', '.join(map(str, seeds))} pooled")
+    runs = {"base": [counts_of(root, "GRPO", seed, 0) for seed in seeds]}
+    runs |= {arm: [counts_of(root, arm, seed, None) for seed in seeds] for arm in ARMS}
+    draw_over_k(runs, picture, f"test problems, means over seeds {', '.join(map(str, seeds))}")
     print(f"picture: {picture}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -13,7 +13,8 @@ matplotlib.use("agg")  # a run has no screen
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from elite_lightning.evaluation import ProblemCounts, figures_of
+from elite_lightning.evaluation import ProblemCounts, per_problem
+from elite_lightning.metrics import bootstrap_interval
 
 # Told apart by eyes that see few colours, and by line style in print (Wong 2011, doi 10.1038/nmeth.1618).
 _STYLES = (("#555555", "--"), ("#0072B2", "-"), ("#D55E00", "-."), ("#009E73", ":"), ("#CC79A7", "-"))
@@ -25,27 +26,31 @@ def powers_of_two(largest: int) -> list[int]:
     return ks if ks[-1] == largest else [*ks, largest]
 
 
-def draw_over_k(arms: Mapping[str, Mapping[str, ProblemCounts]], path: Path, title: str = "") -> None:
-    """Draw both metrics over k and write a PNG.
+def draw_over_k(arms: Mapping[str, Sequence[Mapping[str, ProblemCounts]]], path: Path, title: str = "") -> None:
+    """Draw both metrics over k, with 95 % intervals over problems, and write a PNG.
 
     Args:
-        arms: Name of each arm to its counts by problem, in the order of the legend.
+        arms: Name of each arm to the counts by problem of each of its runs, in the order of the legend. Runs of an arm
+            have the same problems in the same order; each problem counts with its mean over them.
         path: The PNG file.
         title: Above the picture.
 
     Raises:
         ValueError: If there is no arm, or one of them has no sample.
     """
-    samples = min((c.samples for counts in arms.values() for c in counts.values()), default=0)
-    if not all(arms.values()) or samples < 1:
+    runs = [run for of_arm in arms.values() for run in of_arm]
+    samples = min((counts.samples for run in runs for counts in run.values()), default=0)
+    if not all(arms.values()) or not all(runs) or samples < 1:
         raise ValueError("nothing to draw: every arm needs evaluated problems, each with at least one judged sample")
     ks = powers_of_two(samples)
     figure = Figure(figsize=(9.0, 3.8), dpi=150, layout="constrained")
     left, right = figure.subplots(1, 2)
-    for (name, counts), (colour, line) in zip(arms.items(), _STYLES, strict=False):
-        figures = figures_of(counts, ks)
+    for (name, of_arm), (colour, line) in zip(arms.items(), _STYLES, strict=False):
+        tables = [per_problem(run, ks) for run in of_arm]
         for axes, metric in ((left, "pass"), (right, "strategies")):
-            means, lows, highs = (np.array([figures[f"{metric}@{k}"][part] for k in ks]) for part in range(3))
+            by_problem = [np.mean([table[f"{metric}@{k}"] for table in tables], axis=0) for k in ks]
+            means = [values.mean() for values in by_problem]
+            lows, highs = zip(*map(bootstrap_interval, by_problem), strict=True)
             axes.plot(ks, means, line, color=colour, label=name)
             axes.fill_between(ks, lows, highs, color=colour, alpha=0.15, linewidth=0)
     _label(left, "pass@k", ks)

@@ -55,7 +55,7 @@ def draw(folder: RunFolder, steps: int) -> None:
         steps: Optimizer steps of the trained policy.
     """
     arms = {"base": folder.samples("test", 0), "trained": folder.samples("test", steps)}
-    counts = {arm: read_counts(path) for arm, path in arms.items() if path.is_file()}
+    counts = {arm: [read_counts(path)] for arm, path in arms.items() if path.is_file()}
     draw_over_k(counts, folder.picture, f"{folder.path.name}: test problems, 95 % intervals")
 
 

@@ -283,6 +283,13 @@ def test_every_shipped_configuration_is_understood(config, monkeypatch, capsys):
     assert flatten(written).items() <= flatten(understood).items()
 
 
+@pytest.mark.parametrize("config", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_key_of_a_shipped_configuration_carries_a_comment(config):
+    values = [line for line in config.read_text().splitlines() if re.match(r" *\w+: *[^ #]", line)]
+    assert values
+    assert [line for line in values if "#" not in line and "class_path:" not in line] == []
+
+
 def test_the_help_of_a_command_explains_its_options():
     code, out, _ = run_process("fit", "--help")
     assert code == 0

@@ -13,7 +13,6 @@ from elite_lightning.domains.sql.prediction_files import (
     BIRD_SEPARATOR,
     GoldItem,
     read_predictions,
-    read_spider_gold,
 )
 from elite_lightning.domains.sql.scoring import score_predictions
 from elite_lightning.errors import UsageError
@@ -107,11 +106,6 @@ def test_spiders_format_is_one_query_a_line(tmp_path):
     assert read_predictions(parted, GOLDS).sql == ["SELECT 1", "SELECT 2", "SELECT 3", "SELECT 4"]
     scored = write(tmp_path, "r.txt", "\tSELECT 1\n \t SELECT 2\t0.9\r\n\nSELECT 4")
     assert read_predictions(scored, GOLDS).sql == ["SELECT 1", "SELECT 2", "", "SELECT 4"]
-    gold = write(tmp_path, "gold.sql", "SELECT 1 ;\tfirm\n\nSELECT '\t'\tshop\n")
-    assert read_spider_gold(gold) == [
-        GoldItem("line 1", "SELECT 1 ;", "firm"),
-        GoldItem("line 3", "SELECT '\t'", "shop"),
-    ]
 
 
 @pytest.mark.parametrize(("end", "warned"), [("\n\n", False), ("\n\n\n", False), ("\n", True)])
@@ -157,8 +151,6 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"SELECT '\xe9'\n")
     with pytest.raises(UsageError, match=r"latin\.txt is not UTF-8 \(byte 8\)"):
         read_predictions(tmp_path / "latin.txt", GOLDS)
-    with pytest.raises(UsageError, match=r"gold\.sql, line 2 has no tab"):
-        read_spider_gold(write(tmp_path, "gold.sql", "SELECT 1\tfirm\nSELECT 2 firm\n"))
 
 
 def official_rule(path: Path, predicted: str, gold: str) -> int:

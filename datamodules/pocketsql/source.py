@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+from datamodules.drafts import make_once
 from datamodules.pocketsql.databases import nullable_keys, write_databases
 from datamodules.pocketsql.problems import PocketProblem, make_problems
 from datamodules.pocketsql.random_schemas import random_schemas
@@ -78,20 +76,7 @@ def prepare(root: Path, seed: int) -> Path:
     Returns:
         The folder with `databases/` and one JSON Lines file a split.
     """
-    folder = root / f"{_generator_hash()}-seed{seed}"
-    if folder.is_dir():
-        return folder
-    root.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=root, prefix=".draft-"))
-    try:
-        _write(draft, seed)
-        os.replace(draft, folder)
-    except OSError:
-        if not folder.is_dir():  # else another process was faster, with the same content
-            raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return folder
+    return make_once(root / f"{_generator_hash()}-seed{seed}", lambda draft: _write(draft, seed))
 
 
 def split_schemas(seed: int) -> dict[str, dict[str, PocketSchema]]:

@@ -7,16 +7,15 @@ names, a column that also stands in a table of its own, aggregates that also sta
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from datamodules.drafts import make_once
 from elite_lightning.errors import UsageError
 
 AMBIGUITY_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -67,18 +66,7 @@ def write_database(original: Path, folder: Path, change: AmbiguousDatabase) -> N
     Raises:
         UsageError: If the change does not fit the database.
     """
-    if folder.is_dir():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".draft-"))
-    try:
-        _change(original, draft / f"{folder.name}.sqlite", change)
-        os.replace(draft, folder)
-    except OSError:
-        if not folder.is_dir():  # else another process was faster, with the same content
-            raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    make_once(folder, lambda draft: _change(original, draft / f"{folder.name}.sqlite", change))
 
 
 def _change(original: Path, copy: Path, change: AmbiguousDatabase) -> None:

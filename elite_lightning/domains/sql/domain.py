@@ -92,12 +92,10 @@ class SqlDomain:
     def fingerprint(self) -> str:
         """Hash of the rules, the limits, the form of the prompt, and every used database's name, size and bytes."""
         if self._fingerprint is None:
-            content = [self.name, RULES_VERSION, APPROACHES, _limits(self.limits), self.prompts.identity()]
-            content.append([_described(path, self.databases) for path in self._files()])
-            if self.rule.name != "default":
-                content.append(["rule", self.rule.name])
-            if self.copies is not None:
-                content.append(["copies", [_described(path, self.copies) for path in self._copies()]])
+            rules = [self.name, RULES_VERSION, APPROACHES, asdict(self.limits), self.rule.name, self.prompts.identity()]
+            files = [_described(path, self.databases) for path in self._files()]
+            copies = [_described(path, self.copies) for path in self._copies(self.copies)] if self.copies else []
+            content = [rules, files, copies]
             self._fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
         return self._fingerprint
 
@@ -200,8 +198,7 @@ class SqlDomain:
         beside = {file for path in databases for file in self.prompts.files(path)}
         return [*databases, *sorted(beside)]
 
-    def _copies(self) -> list[Path]:
-        copies = self.copies or self.databases
+    def _copies(self, copies: Path) -> list[Path]:
         folders = [copies] if self.used is None else [copies / name for name in self.used]
         return sorted(path for folder in folders for path in folder.rglob(f"*{SUFFIX}"))
 
@@ -210,14 +207,6 @@ def _required(problem: Problem, field: str) -> Any:
     if field not in problem.data:
         raise UsageError(f"problem {problem.id!r} has no data[{field!r}]: the SQL domain needs database and gold")
     return problem.data[field]
-
-
-def _limits(limits: Limits) -> dict[str, Any]:
-    """The limits as a fingerprint knows them: one that came later is there only if it is set."""
-    described = asdict(limits)
-    if limits.sql_bytes == Limits().sql_bytes:
-        del described["sql_bytes"]
-    return described
 
 
 def _described(path: Path, root: Path) -> tuple[str, int, str]:

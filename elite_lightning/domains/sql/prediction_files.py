@@ -99,23 +99,6 @@ def read_spider_predictions(path: Path, golds: list[GoldItem]) -> Predictions:
     return Predictions(lines, warnings)
 
 
-def read_spider_gold(path: Path) -> list[GoldItem]:
-    """Read gold as Spider ships it, `SQL<TAB>database` a line; empty lines are left out. Ids are `line <number>`.
-
-    Raises:
-        UsageError: If a line has no database.
-    """
-    golds = []
-    for number, line in enumerate(_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        sql, tab, database = line.strip().rpartition("\t")
-        if not tab:
-            raise UsageError(f"{path}, line {number} has no tab: a line of gold is SQL, a tab, and a database's name")
-        golds.append(GoldItem(f"line {number}", sql, database.strip()))
-    return golds
-
-
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")

@@ -72,10 +72,6 @@ class Schema:
 
     tables: tuple[TableSchema, ...]
 
-    def columns_by_table(self) -> dict[str, tuple[str, ...]]:
-        """Columns of each table, as name resolution needs them."""
-        return {table.name: table.columns for table in self.tables}
-
 
 def schema_of(path: Path) -> Schema:
     """Read the schema of a SQLite file.

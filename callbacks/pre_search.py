@@ -141,7 +141,8 @@ def _progress_bar(shown: bool) -> Iterator[Any]:
         task = progress.add_task("", total=None)
 
         def show(state: SearchProgress) -> None:
-            coverage = f"{state.elites} elites, {state.covered_problems} of {state.problems} problems covered"
+            # Short: a terminal of 80 columns cuts the numbers of attempts off otherwise.
+            coverage = f"{state.elites} elites, {state.covered_problems}/{state.problems} problems"
             progress.update(task, completed=state.attempts, total=state.budget, description=coverage)
 
         yield show

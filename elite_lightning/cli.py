@@ -345,6 +345,7 @@ class EliteCLI(LightningCLI):
         if self.folder.samples("test", step).is_file():
             return
         started = time.perf_counter()
+        self._say(f"Measuring the {'trained' if step else 'base'} policy on the test problems")
         self.trainer.test(self.model, datamodule=self.datamodule, verbose=False)
         self.model.seconds["evaluate"] += time.perf_counter() - started
 

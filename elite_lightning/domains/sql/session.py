@@ -80,6 +80,49 @@ class Limits:
     sql_bytes: int = 100_000
 
 
+class _Guard:
+    """What SQLite asks on the way: whether a query may do something, and whether it may go on.
+
+    Apart from the session: SQLite holds these functions for as long as the connection lives. Were they the session's,
+    the two would hold each other, and the files of a thread that has ended would stay open until the garbage collector
+    comes by.
+
+    Args:
+        limits: Steps and seconds of a query.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.begin()
+
+    def begin(self) -> None:
+        """A new query."""
+        self.steps = 0
+        self.deadline = time.monotonic() + self.limits.seconds
+        self.refused = ""
+        self.repeatable = True
+
+    def authorize(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        """SQLite's authorizer: allow reading, and note what was refused."""
+        if action in _ALLOWED or (action == sqlite3.SQLITE_PRAGMA and first == "data_version"):
+            return sqlite3.SQLITE_OK  # FTS5 asks for the version, which of a file that does not change is always 1
+        if action == sqlite3.SQLITE_FUNCTION:
+            name = (second or "").lower()
+            why = _REFUSED_FUNCTIONS.get(name)
+            if why is None:
+                self.repeatable = self.repeatable and name not in _CLOCK_FUNCTIONS
+                return sqlite3.SQLITE_OK
+            self.refused = f"the function {second} is refused: {why}"
+        else:
+            self.refused = self.refused or f"a query may only read (refused: action {action} on {first or second})"
+        return sqlite3.SQLITE_DENY
+
+    def out_of_budget(self) -> bool:
+        """SQLite's progress handler, asked every `STEPS_PER_CALL` steps."""
+        self.steps += STEPS_PER_CALL
+        return self.steps > self.limits.steps or time.monotonic() > self.deadline
+
+
 class Session:
     """One guarded connection to one file; nothing that a query does outlives it.
 
@@ -95,18 +138,25 @@ class Session:
     def __init__(self, path: Path, limits: Limits) -> None:
         self._path = path
         self._limits = limits
-        self._steps = 0
-        self._deadline = 0.0
-        self._refused = ""
+        self._guard = _Guard(limits)
         self.result_bytes = 0
-        self.repeatable = True
         self._connection = connect(path)
         try:
             self._prepare()
         except sqlite3.Error as error:
             self._connection.close()
             raise broken(path, error) from error
-        self._guard()
+        self._set_guard()
+
+    def __del__(self) -> None:
+        # By its statement cache a connection holds itself: unless closed, it stays open until the collector comes by.
+        with suppress(sqlite3.Error, AttributeError):
+            self._connection.close()
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the last query would end the same way again; see the class."""
+        return self._guard.repeatable
 
     def close(self) -> None:
         """Close the connection."""
@@ -114,11 +164,8 @@ class Session:
 
     def run(self, sql: str) -> Rows | Failure:
         """The rows of one query, or why there are none. The session cannot be used again after `OUT_OF_MEMORY`."""
-        self._steps = 0
-        self._deadline = time.monotonic() + self._limits.seconds
-        self._refused = ""
+        self._guard.begin()
         self.result_bytes = 0
-        self.repeatable = True
         try:
             cursor = self._connection.execute(sql)
             try:
@@ -128,7 +175,7 @@ class Session:
         except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:
             return self._failure(error)
         except MemoryError:
-            self.repeatable = False
+            self._guard.repeatable = False
             return Failure(Reason.OUT_OF_MEMORY, f"needed more than {self._limits.heap_bytes} bytes of SQLite's memory")
 
     def _prepare(self) -> None:
@@ -153,7 +200,7 @@ class Session:
             with suppress(sqlite3.Error):
                 self._connection.execute(f'SELECT 1 FROM "{name}" LIMIT 0')
 
-    def _guard(self) -> None:
+    def _set_guard(self) -> None:
         limits = {
             **_SQLITE_LIMITS,
             sqlite3.SQLITE_LIMIT_LENGTH: self._limits.value_bytes,
@@ -161,26 +208,8 @@ class Session:
         }
         for category, value in limits.items():
             self._connection.setlimit(category, value)
-        self._connection.set_authorizer(self._authorize)
-        self._connection.set_progress_handler(self._out_of_budget, STEPS_PER_CALL)
-
-    def _authorize(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
-        if action in _ALLOWED or (action == sqlite3.SQLITE_PRAGMA and first == "data_version"):
-            return sqlite3.SQLITE_OK  # FTS5 asks for the version, which of a file that does not change is always 1
-        if action == sqlite3.SQLITE_FUNCTION:
-            name = (second or "").lower()
-            why = _REFUSED_FUNCTIONS.get(name)
-            if why is None:
-                self.repeatable = self.repeatable and name not in _CLOCK_FUNCTIONS
-                return sqlite3.SQLITE_OK
-            self._refused = f"the function {second} is refused: {why}"
-        else:
-            self._refused = self._refused or f"a query may only read (refused: action {action} on {first or second})"
-        return sqlite3.SQLITE_DENY
-
-    def _out_of_budget(self) -> bool:
-        self._steps += STEPS_PER_CALL
-        return self._steps > self._limits.steps or time.monotonic() > self._deadline
+        self._connection.set_authorizer(self._guard.authorize)
+        self._connection.set_progress_handler(self._guard.out_of_budget, STEPS_PER_CALL)
 
     def _fetch(self, cursor: sqlite3.Cursor) -> Rows | Failure:
         if cursor.description is None:
@@ -195,7 +224,7 @@ class Session:
                 return Failure(Reason.TOO_MANY_ROWS, f"more than {self._limits.rows} rows")
             if size > self._limits.result_bytes:
                 return Failure(Reason.TOO_LARGE, f"more than {self._limits.result_bytes} bytes of result")
-        if time.monotonic() > self._deadline:  # within a single function SQLite does not ask whether to go on
+        if time.monotonic() > self._guard.deadline:  # within a single function SQLite does not ask whether to go on
             return self._used_up()
         self.result_bytes = size
         return Rows(len(cursor.description), rows)
@@ -206,16 +235,16 @@ class Session:
             raise broken(self._path, error) from error
         if code == sqlite3.SQLITE_INTERRUPT:
             return self._used_up()
-        detail = self._refused or one_line(error)
+        detail = self._guard.refused or one_line(error)
         two_statements = isinstance(error, sqlite3.ProgrammingError | sqlite3.Warning) and "one statement" in detail
-        if self._refused or two_statements:
+        if self._guard.refused or two_statements:
             return Failure(Reason.NOT_ALLOWED, detail)
         if isinstance(error, sqlite3.DataError):
             return Failure(Reason.TOO_LARGE, detail)
         return Failure(_REASONS.get(code, Reason.ERROR), detail)
 
     def _used_up(self) -> Failure:
-        if self._steps > self._limits.steps:
+        if self._guard.steps > self._limits.steps:
             return Failure(Reason.TOO_MANY_STEPS, f"more than {self._limits.steps} steps")
-        self.repeatable = False
+        self._guard.repeatable = False
         return Failure(Reason.TIMEOUT, f"more than {self._limits.seconds} seconds")

@@ -1,6 +1,7 @@
 """Token log-probabilities against each model's own logits, one unpadded row at a time."""
 
 import contextlib
+import gc
 import os
 
 import pytest
@@ -250,10 +251,17 @@ def test_a_prompt_tuned_model_is_refused_because_its_positions_shift():
 
 def sharded_worker(rank, folder):
     """One of two ranks: FSDP2 in three layouts and DDP, each against the whole batch on a plain model."""
-    from torch.distributed.fsdp import fully_shard
-
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    compare_sharded(rank)
+    gc.collect()
+    torch.distributed.destroy_process_group()
+    (folder / f"done{rank}").touch()
+
+
+def compare_sharded(rank):
+    from torch.distributed.fsdp import fully_shard
+
     plain = build("qwen3")
     batch = collate(ROWS)
     whole = length_normalised_nll(response_logprobs(plain, batch), batch.response_mask, 3)
@@ -286,8 +294,6 @@ def sharded_worker(rank, folder):
     plain = build("qwen3")
     length_normalised_nll(response_logprobs(plain, batch), batch.response_mask, 3).backward()
     assert_same(nn.parallel.DistributedDataParallel(build("qwen3")))
-    torch.distributed.destroy_process_group()
-    (folder / f"done{rank}").touch()
 
 
 def test_two_ranks_with_sharded_or_copied_weights_equal_one(tmp_path):

@@ -22,6 +22,9 @@ from elite_lightning.seeds import derive_seed
 from elite_lightning.types import Domain, Elite, Problem
 from elite_lightning.work import ReplayItem, StepBatch
 
+BaseLogprobs = Mapping[str, Sequence[tuple[float, ...]]]
+"""By problem, of each of its elites in the archive's order, log-probabilities of the tokens under the base policy."""
+
 
 class FrozenElites(Protocol):
     """What replay needs from an archive."""
@@ -49,6 +52,8 @@ class EliteDataModule(pl.LightningDataModule):
         problems_per_evaluation_rollout: Problems that are sampled together in evaluation.
         seed: Seed of the draws; the CLI sets it from `seed_everything`.
         root: The data set's folder, for sources that read one, such as BIRD's; the same as `source.init_args.root`.
+        exclude_replayed: Whether problems of the archive are left out of the on-policy problems, as in DPH-RL; false
+            samples all.
 
     Raises:
         ValueError: If a count is out of range, there is nothing to train on, or `root` does not go with the source.
@@ -64,6 +69,7 @@ class EliteDataModule(pl.LightningDataModule):
         problems_per_evaluation_rollout: int = 8,
         seed: int = 0,
         root: str | None = None,
+        exclude_replayed: bool = False,
     ) -> None:
         super().__init__()
         _check_at_least(0, problems_per_step=problems_per_step, replay_per_step=replay_per_step)
@@ -81,7 +87,9 @@ class EliteDataModule(pl.LightningDataModule):
         self.problems_per_rollout = problems_per_rollout
         self.problems_per_evaluation_rollout = problems_per_evaluation_rollout
         self.seed = seed
+        self.exclude_replayed = exclude_replayed
         self._archive: FrozenElites | None = None
+        self._base_logprobs: BaseLogprobs | None = None
 
     @property
     def domain(self) -> Domain:
@@ -98,11 +106,13 @@ class EliteDataModule(pl.LightningDataModule):
         """Whether replay draws from an archive."""
         return self.replay_per_step > 0 and self.demonstrations is None
 
-    def use_archive(self, archive: FrozenElites) -> None:
+    def use_archive(self, archive: FrozenElites, base_logprobs: BaseLogprobs | None = None) -> None:
         """Replay from this archive.
 
         Args:
             archive: A frozen archive over (some of) the training problems.
+            base_logprobs: By problem, of each of its elites, log-probabilities of the tokens under the base policy;
+                None if the replay term has no use for them.
 
         Raises:
             UsageError: If replay needs elites and there are none, or they belong to unknown problems.
@@ -114,7 +124,12 @@ class EliteDataModule(pl.LightningDataModule):
             )
         if unknown := set(archive.problem_ids) - self.train_problems.keys():
             raise UsageError(f"the archive holds elites of {len(unknown)} unknown problems, such as {min(unknown)!r}")
-        self._archive = archive
+        if self.exclude_replayed and set(archive.problem_ids) == self.train_problems.keys():
+            raise UsageError(
+                "data.exclude_replayed leaves no problem to sample: all of them are in the archive; "
+                "set it to false, or keep fewer problems (search.init_args.min_correct_share)"
+            )
+        self._archive, self._base_logprobs = archive, base_logprobs
 
     def train_dataloader(self) -> StepLoader:
         """One global batch of problems and replay items a step.
@@ -124,7 +139,7 @@ class EliteDataModule(pl.LightningDataModule):
         """
         rank, world_size = self._place()
         self._warn_of_idle_ranks(world_size)
-        problems = ProblemStream(self.train_problems, self.seed) if self.problems_per_step else None
+        problems = ProblemStream(self._sampled_problems(), self.seed) if self.problems_per_step else None
         replay = self._replay_stream()
 
         def draw() -> StepBatch:
@@ -158,6 +173,12 @@ class EliteDataModule(pl.LightningDataModule):
     def _evaluation(self, problems: Sequence[Problem]) -> EvalLoader:
         return EvalLoader(deal(problems, self.problems_per_evaluation_rollout, *self._place()))
 
+    def _sampled_problems(self) -> Mapping[str, Problem]:
+        if not self.exclude_replayed or self._archive is None:
+            return self.train_problems
+        replayed = set(self._archive.problem_ids)
+        return {problem_id: p for problem_id, p in self.train_problems.items() if problem_id not in replayed}
+
     def _replay_stream(self) -> EliteStream | DemonstrationStream | None:
         if self.replay_per_step == 0:
             return None
@@ -169,7 +190,8 @@ class EliteDataModule(pl.LightningDataModule):
                 "or set both data.replay_per_step and model.mu to 0"
             )
         # A seed of its own: with the problems' one, a step would replay just the problems that it samples.
-        return EliteStream(self._archive, self.train_problems, self.domain, derive_seed(self.seed, "replay"))
+        seed = derive_seed(self.seed, "replay")
+        return EliteStream(self._archive, self.train_problems, self.domain, seed, self._base_logprobs)
 
     def _place(self) -> tuple[int, int]:
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
@@ -214,10 +236,19 @@ class EliteStream:
         problems: Training problems by id.
         domain: Writes the plain prompt, without target or parent, that elites are replayed under.
         seed: Seed of the draws.
+        base_logprobs: See `EliteDataModule.use_archive`.
     """
 
-    def __init__(self, archive: FrozenElites, problems: Mapping[str, Problem], domain: Domain, seed: int) -> None:
+    def __init__(
+        self,
+        archive: FrozenElites,
+        problems: Mapping[str, Problem],
+        domain: Domain,
+        seed: int,
+        base_logprobs: BaseLogprobs | None = None,
+    ) -> None:
         self._archive, self._problems, self._domain = archive, problems, domain
+        self._base_logprobs = base_logprobs
         self._sampler = BalancedSampler({i: len(archive.elites(i)) for i in archive.problem_ids}, seed=seed)
 
     def take(self, n: int) -> list[ReplayItem]:
@@ -227,7 +258,8 @@ class EliteStream:
     def _item(self, problem_id: str, cell: int) -> ReplayItem:
         elite = self._archive.elites(problem_id)[cell]
         prompt = self._domain.prompt(self._problems[problem_id])
-        return ReplayItem(prompt, elite.response, elite.weight, elite.token_ids)
+        base = None if self._base_logprobs is None else self._base_logprobs[problem_id][cell]
+        return ReplayItem(prompt, elite.response, elite.weight, elite.token_ids, base)
 
     def state_dict(self) -> dict[str, Any]:
         """The sampler's counters."""

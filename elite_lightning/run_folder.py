@@ -56,6 +56,11 @@ class RunFolder:
         return self.path / "archive.jsonl"
 
     @property
+    def base_logprobs(self) -> Path:
+        """What the base policy thought of the archive's elites, where the replay term asks for it."""
+        return self.path / "archive.base_logprobs.safetensors"
+
+    @property
     def search_report(self) -> Path:
         """Counts and seconds of the search."""
         return self.path / "search.json"

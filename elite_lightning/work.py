@@ -29,12 +29,14 @@ class ReplayItem:
         response: Response text.
         weight: Relative weight in the replay loss.
         token_ids: The response's recorded tokens, end-of-sequence included; None encodes `response`.
+        base_logprobs: Log-probability of each of them under the policy as it was before training; None if not known.
     """
 
     prompt: str
     response: str
     weight: float = 1.0
     token_ids: tuple[int, ...] | None = None
+    base_logprobs: tuple[float, ...] | None = None
 
 
 class StepBatch:

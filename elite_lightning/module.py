@@ -31,7 +31,14 @@ from elite_lightning.policy import ChatFormat, Dtype
 from elite_lightning.policy_module import PolicyModule, VerificationSettings
 from elite_lightning.rollouts import Group, PendingGroups, Roller
 from elite_lightning.seeds import derive_seed
-from elite_lightning.step_metrics import over_ranks, rollout_metrics, seconds_metrics, update_metrics
+from elite_lightning.step_metrics import (
+    over_ranks,
+    rollout_counts,
+    rollout_metrics,
+    seconds_metrics,
+    update_counts,
+    update_metrics,
+)
 from elite_lightning.terms import GroupTensors, advantages_of, policy_count, policy_term, replay_term, replay_total
 from elite_lightning.types import AmbiguousDomain, Domain, Sampling
 from elite_lightning.update import Passes, Term, accumulate_gradients
@@ -187,7 +194,8 @@ class EliteModule(PolicyModule):
         means = {**update_metrics(results, stepped), **seconds_metrics(seconds)}
         if self.is_sampling:
             means |= rollout_metrics(tensors, advantages)
-        self._log_step(means, {name: result.loss for name, result in results.items()}, seconds)
+        counts = update_counts(terms) | (rollout_counts(groups) if self.is_sampling else {})
+        self._log_step(means, {name: result.loss for name, result in results.items()}, counts, seconds)
 
     def _roll_out(self, chunks: Sequence[Sequence[Numbered]]) -> tuple[list[Group], dict[str, float]]:
         """Responses and verdicts: chunk by chunk, each verified while the next is generated."""
@@ -252,10 +260,13 @@ class EliteModule(PolicyModule):
         self.lr_schedulers().step()  # type: ignore[union-attr, call-arg]
         return {"gradient_norm": norm, "learning_rate": learning_rate}
 
-    def _log_step(self, means: dict[str, MeanParts], losses: dict[str, Tensor], seconds: dict[str, float]) -> None:
-        averaged, total = over_ranks(means, losses, lambda table: self._reduce(table, "sum"))
+    def _log_step(
+        self, means: dict[str, MeanParts], losses: dict[str, Tensor], counts: dict[str, int], seconds: dict[str, float]
+    ) -> None:
+        averaged, total = over_ranks(means, {**losses, **counts}, lambda table: self._reduce(table, "sum"))
         loss = self.policy_weight * total.get("policy", 0.0) + self.mu * total.get("replay", 0.0)
-        named = {"loss": loss} | {f"loss_{name}": value for name, value in total.items()} | averaged
+        named = {"loss": loss} | {f"loss_{name}": total[name] for name in losses} | averaged
+        named |= {name: total[name] for name in counts}
         for name, value in named.items():
             self.log(f"train/{name}", value, batch_size=1, prog_bar=name == ("reward" if self.is_sampling else "loss"))
         for name in self.seconds.keys() & seconds.keys():

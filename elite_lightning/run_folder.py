@@ -100,6 +100,11 @@ class RunFolder:
         prefix = "" if stage == "test" else f"{stage}_"
         return self.path / "eval" / f"{prefix}step={step}.jsonl"
 
+    @property
+    def evaluations(self) -> list[Path]:
+        """Every file of samples that is there, sorted by name."""
+        return sorted((self.path / "eval").glob("*step=*.jsonl"))
+
     def require_usable(self) -> None:
         """Refuse a path that no folder can be made at, before any work is done.
 

@@ -185,6 +185,29 @@ def test_metrics_of_a_step_are_those_of_its_responses(tiny_policy):
     assert logged["train/verifier_failures"] == 0
 
 
+def test_the_counts_of_a_step_are_those_of_its_responses(tiny_policy):
+    module = module_of(tiny_policy, micro_batch_tokens=40)
+    _, logged, engine = step_once(module)
+    problems = {tuple(module.codec.encode_prompt(module.domain.prompt(p))): p for p in letter_problems("train", 8)}
+    groups = {}
+    for prompt, completion in engine.given:
+        groups.setdefault(prompt, []).append(completion)
+    scored = judged = calls = 0
+    for prompt, completions in groups.items():
+        ended = [c for c in completions if c.finish_reason is FinishReason.STOP]
+        right = sum(LetterDomain().verify(problems[prompt], c.text).correct for c in ended)
+        scored += GROUP * (0 < right < GROUP)
+        judged, calls = judged + len(ended), calls + len({c.text for c in ended})
+    assert 0 < scored < 16 > judged > calls  # else the comparison would show little
+    assert logged["train/generations"] == 16
+    assert logged["train/generated_tokens"] == sum(len(c.token_ids) for _, c in engine.given)
+    assert logged["train/prompt_tokens"] == sum(map(len, groups))
+    assert (logged["train/judged_responses"], logged["train/verifier_calls"]) == (judged, calls)
+    assert logged["train/scored_responses"] == scored
+    assert logged["train/replayed_responses"] == 5
+    assert logged["train/replayed_tokens"] == sum(map(len, ["a", "bcd", "dd", "cabb", "a"])) + 5
+
+
 class Crashing(LetterDomain):
     """Fails, by its own fault, on words with a b."""
 

@@ -24,6 +24,7 @@ class Attempt:
         outcome: What became of it.
         reward: The verdict's reward.
         cell: The cell that it realises, whatever was asked for; None unless it is correct.
+        tokens: Sampled tokens, end-of-sequence included; None where an earlier release did not write them down.
     """
 
     id: int
@@ -37,3 +38,4 @@ class Attempt:
     outcome: Outcome
     reward: float
     cell: Cell | None
+    tokens: int | None = None

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -35,7 +36,7 @@ from elite_lightning.search import (
 )
 
 
-class PreSearch(pl.Callback):
+class PreSearch(pl.Callback, ABC):
     """What every search before training has in common; a subclass says which way of searching it is.
 
     Args:
@@ -44,7 +45,10 @@ class PreSearch(pl.Callback):
             to the domain, which is deterministic.
     """
 
-    search_class: ClassVar[type[ArchiveSearch]]
+    @property
+    @abstractmethod
+    def search_class(self) -> type[ArchiveSearch]:
+        """The way of searching."""
 
     def __init__(
         self,
@@ -161,7 +165,7 @@ class MapElitesPreSearch(PreSearch):
             to the domain, which is deterministic.
     """
 
-    search_class = MapElitesSearch
+    search_class = MapElitesSearch  # type: ignore[assignment]
 
 
 class IidPreSearch(PreSearch):
@@ -181,7 +185,7 @@ class IidPreSearch(PreSearch):
             near-perfect problems, 6 of 8 or 8 of 8 there. 0 keeps all.
     """
 
-    search_class = IidSearch
+    search_class = IidSearch  # type: ignore[assignment]
 
     def __init__(
         self,

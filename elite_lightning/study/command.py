@@ -13,7 +13,7 @@ from rich.console import Console
 
 from elite_lightning.errors import UsageError
 from elite_lightning.run_folder import RunFolder
-from elite_lightning.study.plan import StudyPlan
+from elite_lightning.study.plan import Arm, SharedSearch, StudyPlan
 from elite_lightning.study.runner import Runner, runs_of, searches_of
 
 
@@ -66,9 +66,11 @@ def _parse(args: Sequence[str]) -> StudyPlan:
     parser = ArgumentParser(prog="train.py study", description=__doc__, exit_on_error=False)
     parser.add_argument("--config", action="config", help="File of the study, such as configs/study/quickstart.yaml.")
     parser.add_class_arguments(StudyPlan, None)
-    parsed = parser.instantiate_classes(parser.parse_args(list(args)))
-    given: dict[str, Any] = {key: value for key, value in parsed.as_dict().items() if key != "config"}
-    return StudyPlan(**given)
+    given: dict[str, Any] = parser.parse_args(list(args)).as_dict()
+    # By hand: the parser would make objects of every class_path in an override, and they are for the runs to make.
+    given["arms"] = {name: Arm(**arm) for name, arm in given["arms"].items()}
+    given["searches"] = {name: SharedSearch(**search) for name, search in (given["searches"] or {}).items()}
+    return StudyPlan(**{name: value for name, value in given.items() if name != "config"})
 
 
 def _end(number: int, frame: Any) -> None:  # noqa: ARG001 - the signature of a signal handler

@@ -2,15 +2,20 @@
 
 import json
 import math
+import sqlite3
+from collections import defaultdict
 
 import pytest
 import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from test_replay_loss import padded
-from toy import LetterDomain
+from test_resume import training_rows
+from toy import LetterDomain, LetterSource, letter_problems
 
+from datamodules.elite import EliteDataModule
 from elite_lightning.archive import EliteArchive
 from elite_lightning.base_logprobs import read_base_logprobs, score_rows, write_base_logprobs
 from elite_lightning.batching import TokenRow
@@ -253,13 +258,9 @@ def test_fit_starts_at_the_base_and_keeps_what_it_compares_to(dph, tmp_path, tin
         assert row["train/loss"] == pytest.approx(row["train/loss_policy"] + 0.1 * row["train/loss_replay"], abs=1e-6)
     archive = EliteArchive.load(run / "archive.jsonl", {})
     model, codec = load_model(str(tiny_policy)).eval(), TokenCodec(load_tokenizer(str(tiny_policy)))
-    from safetensors.torch import load_file
-
     stored = load_file(run / "archive.base_logprobs.safetensors")
     elite = archive.elites(archive.problem_ids[0])[0]
     letter = archive.problem_ids[0]
-    from toy import LetterSource
-
     problem = next(p for p in LetterSource().train() if p.id == letter)
     prompt = codec.encode_prompt(LetterDomain().prompt(problem))
     logits = model(torch.tensor([[*prompt, *elite.token_ids]])).logits[0].log_softmax(-1)
@@ -269,9 +270,6 @@ def test_fit_starts_at_the_base_and_keeps_what_it_compares_to(dph, tmp_path, tin
 
 
 def test_only_near_perfect_problems_are_kept(dph, tmp_path):
-    import sqlite3
-    from collections import defaultdict
-
     run = tmp_path / "run"
     assert dph("search", "--run_dir", str(run)) == (0, "")
     outcomes = defaultdict(list)
@@ -280,3 +278,53 @@ def test_only_near_perfect_problems_are_kept(dph, tmp_path):
     kept = {i for i, right in outcomes.items() if sum(right) >= 0.5 * len(right)}
     assert set(EliteArchive.load(run / "archive.jsonl", {}).problem_ids) == kept
     assert 0 < len(kept) < len(outcomes)
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_same_numbers(dph, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert dph("fit", "--run_dir", str(whole)) == (0, "")
+    assert dph("fit", "--run_dir", str(cut)) == (0, "")
+    (cut / "summary.json").unlink()
+    for name in ("last.ckpt", "step=8.ckpt"):
+        (cut / "checkpoints" / name).unlink()
+    assert dph("fit", "--run_dir", str(cut)) == (0, "")
+    assert training_rows(cut) == training_rows(whole)
+
+
+def test_what_the_base_policy_thought_cannot_be_asked_after_training(dph, tmp_path):
+    run = tmp_path / "run"
+    assert dph("fit", "--run_dir", str(run)) == (0, "")
+    (run / "summary.json").unlink()
+    (run / "archive.base_logprobs.safetensors").unlink()
+    code, err = dph("fit", "--run_dir", str(run))
+    assert code == 2
+    assert "base_logprobs.safetensors is missing, and the policy is trained already" in err
+
+
+def test_demonstrations_are_not_what_the_base_policy_wrote(dph):
+    source = '{"class_path": "toy.LetterDemonstrations"}'
+    code, err = dph("fit", "--data.demonstrations", source, "--search", "null")
+    assert code == 2
+    assert "model.replay=DphForwardKl compares to what the base policy wrote itself" in err
+
+
+def test_problems_that_are_replayed_are_not_sampled():
+    class Archive:
+        problem_ids = ("train-1", "train-2")
+
+        def elites(self, problem_id):
+            return ()
+
+    for exclude, expected in ((True, 6), (False, 8)):
+        data = EliteDataModule(LetterSource(), problems_per_step=4, replay_per_step=0, exclude_replayed=exclude)
+        data.use_archive(Archive())
+        batches = iter(data.train_dataloader())
+        drawn = {n.problem.id for _ in range(2) for chunk in next(batches).chunks for n in chunk}
+        more = {n.problem.id for chunk in next(iter(data.train_dataloader())).chunks for n in chunk}
+        assert len(drawn | more) <= expected
+        assert len(drawn) == min(8, expected)
+        assert bool(drawn & set(Archive.problem_ids)) is not exclude
+    Archive.problem_ids = tuple(problem.id for problem in letter_problems("train", 8))
+    data = EliteDataModule(LetterSource(), replay_per_step=0, exclude_replayed=True)
+    with pytest.raises(UsageError, match=r"data\.exclude_replayed leaves no problem to sample"):
+        data.use_archive(Archive())

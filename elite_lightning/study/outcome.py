@@ -34,7 +34,14 @@ def conclude(plan: StudyPlan) -> dict[str, Any]:
         results["arms"][arm]["budget"] = budget
     write_results(plan.study_dir, counts, results)
     write_atomically(plan.study_dir / "tables.md", f"{markdown(results)}\n{markdown_of_budgets(results)}")
-    write_report(folders, plan.study_dir / "report.html", reference=plan.reference, results=results)
+    write_report(
+        folders,
+        plan.study_dir / "report.html",
+        reference=plan.reference,
+        results=results,
+        results_file=plan.study_dir / "results.json",
+        searches={name: plan.search_dir(name) for name in plan.used_searches()},
+    )
     return results
 
 

@@ -17,7 +17,7 @@ from elite_lightning.errors import UsageError
 from elite_lightning.run_folder import load_yaml
 
 SEARCHES = "searches"
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 # The study sets these for every run; an arm that set them would not be what it says.
 _OWN = ("seed_everything", "run_dir")
 
@@ -97,7 +97,7 @@ class StudyPlan:
             raise UsageError(f"seeds must be one or more, each once, got {self.seeds}")
         for name in (*self.arms, *self.searches):
             if not _NAME.fullmatch(name) or name == SEARCHES:
-                raise UsageError(f"{name!r} cannot be the name of an arm or a search: take letters, digits, _ and -")
+                raise UsageError(f"{name!r} cannot be the name of an arm or a search: take letters, digits, _, - and .")
         if self.reference not in self.arms:
             raise UsageError(f"reference={self.reference!r} is no arm; the arms are {', '.join(self.arms)}")
         for name, arm in self.arms.items():

@@ -72,7 +72,8 @@ def _grouped(what: str, generations: Mapping[str, float | None]) -> str:
     for label, number in generations.items():
         groups.setdefault(number, []).append(label)
     said = "; ".join(
-        f"{'every arm' if len(groups) == 1 else ', '.join(labels)} {_count(number)}" for number, labels in groups.items()
+        f"{'every arm' if len(groups) == 1 else ', '.join(labels)} {_count(number)}"
+        for number, labels in groups.items()
     )
     return f"{what}, a run samples as many responses: {said}."
 

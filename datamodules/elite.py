@@ -259,7 +259,7 @@ class EliteStream:
         elite = self._archive.elites(problem_id)[cell]
         prompt = self._domain.prompt(self._problems[problem_id])
         base = None if self._base_logprobs is None else self._base_logprobs[problem_id][cell]
-        return ReplayItem(prompt, elite.response, elite.weight, elite.token_ids, base)
+        return ReplayItem(prompt, elite.response, elite.weight, elite.token_ids, base, problem_id, elite.cell)
 
     def state_dict(self) -> dict[str, Any]:
         """The sampler's counters."""

@@ -17,7 +17,9 @@ from elite_lightning.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Spent:
-    """What one part of a run took, over all ranks. None: an earlier release made the files and did not count it.
+    """What one part of a run took, over all ranks.
+
+    None is what was not counted: by an earlier release, or because `trainer.log_every_n_steps` left steps out.
 
     Args:
         generations: Responses that were sampled.
@@ -126,11 +128,13 @@ def _training_spent(rows: Sequence[Mapping[str, Any]]) -> TrainingSpent:
     counted = {name: _total(steps, name, "train/loss_policy") for name in sampled}
     counted |= {name: _total(steps, name, "train/loss_replay") for name in ("replayed_responses", "replayed_tokens")}
     seconds = sum(row["train/seconds/train"] for row in steps)
-    return TrainingSpent(**counted, seconds=seconds, optimizer_steps=len(steps))  # type: ignore[arg-type]
+    return TrainingSpent(**counted, seconds=seconds, optimizer_steps=steps[-1]["step"] + 1 if steps else 0)  # type: ignore[arg-type]
 
 
 def _total(steps: Sequence[Mapping[str, Any]], name: str, term: str) -> int | None:
-    """Sum over the steps that had the term; None if one of them was not counted."""
+    """Sum over the steps that had the term; None if one of them was not counted, or not logged."""
+    if steps and [row["step"] for row in steps] != list(range(len(steps))):
+        return None
     values = [row.get(f"train/{name}") for row in steps if term in row]
     return None if None in values else round(sum(value for value in values if value is not None))
 

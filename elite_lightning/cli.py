@@ -216,7 +216,8 @@ class EliteCLI(LightningCLI):
             save_last="link",
             enable_version_counter=False,
         )
-        config["logger"] = [JsonlLogger(self.folder.metrics), *self._other_loggers(config["logger"])]
+        ours = JsonlLogger(self.folder.metrics, self.folder.replayed)
+        config["logger"] = [ours, *self._other_loggers(config["logger"])]
         config["plugins"] = _as_list(config["plugins"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in config["plugins"]):
             config["plugins"].append(AtomicCheckpointIO())

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from elite_lightning.attention import shareable_width
 from elite_lightning.batching import TokenRow
+from elite_lightning.distributed import gather_to_all
 from elite_lightning.errors import UsageError
 from elite_lightning.factory import PolicyFactory
 from elite_lightning.loggers import JsonlLogger
@@ -29,6 +30,8 @@ from elite_lightning.objectives import Grpo, MeanParts, Objective, ReplayNll, Re
 from elite_lightning.optim import OptimizerSettings, build_optimizer
 from elite_lightning.policy import ChatFormat, Dtype
 from elite_lightning.policy_module import PolicyModule, VerificationSettings
+from elite_lightning.replay_records import approach_metrics, in_one_order
+from elite_lightning.replay_watch import ReplayWatch
 from elite_lightning.rollouts import Group, PendingGroups, Roller
 from elite_lightning.seeds import derive_seed
 from elite_lightning.step_metrics import (
@@ -39,6 +42,7 @@ from elite_lightning.step_metrics import (
     update_counts,
     update_metrics,
 )
+from elite_lightning.term_gradients import TermGradients
 from elite_lightning.terms import GroupTensors, advantages_of, policy_count, policy_term, replay_term, replay_total
 from elite_lightning.types import AmbiguousDomain, Domain, Sampling
 from elite_lightning.update import Passes, Term, accumulate_gradients
@@ -70,6 +74,8 @@ class EliteModule(PolicyModule):
         micro_batch_tokens: Most tokens of one forward and backward pass, padding included.
         rollout_rows: Most responses that are generated at once.
         optimizer: AdamW and its schedule.
+        gradient_norms_every: Optimizer steps between measurements of each term's gradient apart; 0 never measures. It
+            costs as much memory as the gradients of all weights that are trained, for a second copy of them.
         evaluation_samples: Responses to each test problem; the CLI links it to the evaluation's.
         validation_samples: Responses to each validation problem; the CLI links it to the evaluation's.
         peft: Arguments of a PEFT configuration, such as `{"r": 16, "target_modules": "all-linear"}`; null trains all
@@ -98,6 +104,7 @@ class EliteModule(PolicyModule):
         micro_batch_tokens: int = 16384,
         rollout_rows: int = 256,
         optimizer: OptimizerSettings = OptimizerSettings(),  # noqa: B008
+        gradient_norms_every: int = 0,
         evaluation_samples: int = 128,
         validation_samples: int = 128,
         peft: dict[str, Any] | None = None,
@@ -125,6 +132,9 @@ class EliteModule(PolicyModule):
         self.sampling = sampling
         self.micro_batch_tokens = micro_batch_tokens
         self.optimizer_settings = optimizer
+        if gradient_norms_every < 0:
+            raise ValueError(f"model.gradient_norms_every must be at least 0, got {gradient_norms_every}")
+        self.gradient_norms_every = gradient_norms_every
         self.evaluation_samples = {"test": evaluation_samples, "validation": validation_samples}
         self._warned_of_truncation = False
 
@@ -185,8 +195,10 @@ class EliteModule(PolicyModule):
         tensors = GroupTensors(groups)
         advantages = advantages_of(self.objective, tensors)
         updating = time.perf_counter()
-        terms = self._terms(tensors, advantages, batch.replay)
-        results = accumulate_gradients(terms, self.micro_batch_tokens, self._passes())
+        watch, gradients = ReplayWatch(batch.replay, self.trainer.global_step), self._term_gradients()
+        terms = [watch.over(term) for term in self._terms(tensors, advantages, batch.replay)]
+        after_term = None if gradients is None else gradients.note
+        results = accumulate_gradients(terms, self.micro_batch_tokens, self._passes(), after_term)
         stepped = self._step_optimizer()
         finished = time.perf_counter()
         seconds |= {"update": finished - updating, "train": finished - started}
@@ -196,6 +208,7 @@ class EliteModule(PolicyModule):
             means |= rollout_metrics(tensors, advantages)
         counts = update_counts(terms) | (rollout_counts(groups) if self.is_sampling else {})
         self._log_step(means, {name: result.loss for name, result in results.items()}, counts, seconds)
+        self._log_now_and_then(watch, gradients)
 
     def _roll_out(self, chunks: Sequence[Sequence[Numbered]]) -> tuple[list[Group], dict[str, float]]:
         """Responses and verdicts: chunk by chunk, each verified while the next is generated."""
@@ -273,6 +286,25 @@ class EliteModule(PolicyModule):
             self.seconds[name] += seconds[name]
         self.trained_steps = self.trainer.global_step
         self._warn_of_truncation(averaged.get("truncated", 0.0))
+
+    def _term_gradients(self) -> TermGradients | None:
+        """What measures the terms' gradients in this step, if that is due."""
+        if self.gradient_norms_every == 0 or self.trainer.global_step % self.gradient_norms_every:
+            return None
+        # Where ranks exchange gradients in the last pass only, those of the terms before are each rank's own.
+        is_local = hasattr(self.trainer.strategy, "block_backward_sync") and self.trainer.world_size > 1
+        average = (lambda gradient: self._reduce(gradient, "mean")) if is_local else None
+        return TermGradients((p for p in self.parameters() if p.requires_grad), average)
+
+    def _log_now_and_then(self, watch: ReplayWatch, gradients: TermGradients | None) -> None:
+        """Log what is not there in every step; `log` would repeat its last values in the steps between."""
+        records = in_one_order(gather_to_all(watch.records())) if self.mu > 0 else []
+        values = approach_metrics(records) | ({} if gradients is None else gradients.metrics)
+        named = {f"train/{name}": value for name, value in values.items()}
+        for logger in self.loggers if named else ():
+            logger.log_metrics(named, step=watch.step)
+            if isinstance(logger, JsonlLogger):
+                logger.log_replayed(record.to_dict() for record in records)
 
     def _warn_of_truncation(self, share: float) -> None:
         if share > _MANY_TRUNCATED and not self._warned_of_truncation:

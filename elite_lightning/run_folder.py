@@ -23,6 +23,7 @@ _FREE = frozenset(
         "trainer.enable_progress_bar",
         "trainer.enable_model_summary",
         "torch_threads",
+        "model.gradient_norms_every",
         *(f"search.init_args.labeler.init_args.endpoint.{name}" for name in ("base_url", "api_key_variable")),
         *(f"search.init_args.labeler.init_args.endpoint.{name}" for name in ("timeout_s", "retries", "concurrency")),
     }
@@ -74,6 +75,11 @@ class RunFolder:
     def metrics(self) -> Path:
         """Logged metrics, a line a step."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def replayed(self) -> Path:
+        """How likely the policy found each replayed response, a line each."""
+        return self.path / "replay.jsonl"
 
     @property
     def summary(self) -> Path:

@@ -118,6 +118,13 @@ def test_what_an_earlier_release_did_not_count_is_not_known(cli, tmp_path):
     assert budget.evaluate == expected.evaluate
 
 
+def test_steps_that_were_not_logged_are_not_guessed(cli, tmp_path):
+    assert cli("fit", "--trainer.log_every_n_steps", "2", "--evaluation.baseline", "false")[0] == 0
+    train = budget_of(RunFolder(tmp_path / "run")).train
+    assert (*first_four(train), train.replayed_tokens) == (None,) * 5
+    assert train.optimizer_steps == 8
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "search.json", "eval/step=0.jsonl"])
 def test_a_broken_file_is_named(tmp_path, name):
     path = tmp_path / "run" / name

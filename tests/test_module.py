@@ -68,7 +68,7 @@ def module_of(tiny_policy, **settings):
     return EliteModule(**{"domain": LetterDomain(), "path": str(tiny_policy), "optimizer": unclipped, **settings})
 
 
-def step_once(module, steps=1, engine=True, problems_per_step=4, replay_per_step=5):
+def step_once(module, steps=1, engine=True, problems_per_step=4, replay_per_step=5, logger=False):
     """Run optimizer steps; returns the last gradient, what was logged, and the engine."""
     module.configure_model()
     if engine:
@@ -81,7 +81,7 @@ def step_once(module, steps=1, engine=True, problems_per_step=4, replay_per_step
         problems_per_rollout=3,
     )
     gradient = Gradient()
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    quiet = {"logger": logger, "log_every_n_steps": 1, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = pl.Trainer(
         max_steps=steps,
         limit_val_batches=0,

@@ -1,0 +1,1 @@
+"""Studies: several arms, each over several seeds, and what can be said about them."""

@@ -25,7 +25,7 @@ from typing import Literal
 from elite_lightning.archive import EliteArchive, Outcome, Slot, enter
 from elite_lightning.archive_file import SAMPLES_FORMAT, read_archive
 from elite_lightning.seeds import derive_seed
-from elite_lightning.types import Elite, Judgement, Problem
+from elite_lightning.types import Cells, Elite, Judgement, Problem
 
 Weighting = Literal["frequency", "text", "cell"]
 """Over what replay of plain samples is uniform within a problem."""
@@ -99,6 +99,7 @@ class SampleArchive(EliteArchive):
         encode: See `EliteArchive`.
         fingerprints: See `EliteArchive`.
         keeping: What is kept.
+        cells: See `EliteArchive`.
     """
 
     file_format = SAMPLES_FORMAT
@@ -109,8 +110,9 @@ class SampleArchive(EliteArchive):
         encode: Callable[[str], Sequence[int]],
         fingerprints: Mapping[str, str],
         keeping: Keeping,
+        cells: Cells = "both",
     ) -> None:
-        super().__init__(judge, encode, fingerprints)
+        super().__init__(judge, encode, fingerprints, cells)
         self._keeping = keeping
         self._shortest: dict[str, dict[Slot, Elite]] = {}
         self._samples: Counter[str] = Counter()
@@ -144,14 +146,14 @@ class SampleArchive(EliteArchive):
     def _file(self, elite: Elite) -> Outcome:
         self._correct[elite.problem_id] += 1
         enter(self._elites.setdefault(elite.problem_id, {}), self._slot(elite), elite)
-        return enter(self._shortest.setdefault(elite.problem_id, {}), (elite.cell,), elite)
+        return enter(self._shortest.setdefault(elite.problem_id, {}), (self._place(elite),), elite)
 
     def _slot(self, elite: Elite) -> Slot:
         if self._keeping.weighting == "cell":
-            return (elite.cell,)
+            return (self._place(elite),)
         if self._keeping.weighting == "text":
-            return (elite.cell, " ".join(elite.response.split()))
-        return (elite.cell, elite.response, self.attempts)
+            return (self._place(elite), " ".join(elite.response.split()))
+        return (self._place(elite), elite.response, self.attempts)
 
     def _chosen(self, problem_id: str, limit: int) -> dict[Slot, Elite]:
         slots = sorted(self._elites[problem_id])

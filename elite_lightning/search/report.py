@@ -9,7 +9,7 @@ from typing import Any
 
 from elite_lightning.archive import Outcome
 from elite_lightning.search.attempt import Attempt
-from elite_lightning.types import Cell
+from elite_lightning.types import Cell, Cells
 
 PLAIN = "plain"
 
@@ -63,12 +63,13 @@ class SearchReport:
     generated_tokens: int | None
 
     @classmethod
-    def of(cls, attempts: Iterable[Attempt], problems: int) -> SearchReport:
+    def of(cls, attempts: Iterable[Attempt], problems: int, tell_apart_by: Cells = "both") -> SearchReport:
         """Count.
 
         Args:
             attempts: Of one journal or of several.
             problems: Problems that were searched, those without an attempt included.
+            tell_apart_by: What told the cells of the search apart.
         """
         outcomes: Counter[Outcome] = Counter()
         realised: Counter[tuple[str, str]] = Counter()
@@ -79,7 +80,7 @@ class SearchReport:
             outcomes[attempt.outcome] += 1
             realised[attempt.asked or PLAIN, attempt.cell.approach if attempt.cell else attempt.outcome.value] += 1
             if attempt.cell is not None:
-                cells[attempt.problem_id].add(attempt.cell)
+                cells[attempt.problem_id].add(attempt.cell.projected(tell_apart_by))
             if attempt.solution is not None:
                 judged[attempt.problem_id, attempt.solution] += 1
             tokens = None if tokens is None or attempt.tokens is None else tokens + attempt.tokens

@@ -311,6 +311,7 @@ def test_demonstrations_are_not_what_the_base_policy_wrote(dph):
 def test_problems_that_are_replayed_are_not_sampled():
     class Archive:
         problem_ids = ("train-1", "train-2")
+        told_apart_by = "both"
 
         def elites(self, problem_id):
             return ()

@@ -25,7 +25,7 @@ from elite_lightning.html.samples import embedded
 from elite_lightning.html.sections import Canvas, coverage_pictures, kept_picture, over_k_pictures, training_pictures
 from elite_lightning.html.sources import Sources
 from elite_lightning.html.tables import difference_table, figure_table, ratio_table, seed_table
-from elite_lightning.picture import powers_of_two
+from elite_lightning.metrics import powers_of_two
 from elite_lightning.run_folder import RunFolder, write_atomically
 
 BROWSER_BYTES = 3_500_000

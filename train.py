@@ -1,17 +1,23 @@
-"""Entry point: `python train.py {fit,validate,test,search} --config configs/quickstart.yaml`, `train.py report FOLDER`.
+"""Entry point: `python train.py {fit,validate,test,search,study} --config FILE`, `python train.py report FOLDER`.
 
 Nothing heavy is imported at the top: verification workers import this file again.
 """
 
 import sys
+from pathlib import Path
 
 
 def main() -> int:
     """Run the command line; returns the exit code."""
-    if sys.argv[1:2] == ["report"]:
+    command, *rest = sys.argv[1:] or [""]
+    if command == "study":
+        from elite_lightning.study.command import main as study
+
+        return study(rest, Path(__file__).resolve())
+    if command == "report":
         from elite_lightning.html.command import main as report
 
-        return report(sys.argv[2:])
+        return report(rest)
     from elite_lightning.cli import main as run
 
     return run()

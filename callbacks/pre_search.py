@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from callbacks.base_logprobs import base_logprobs_of
 from elite_lightning.archive import EliteArchive
 from elite_lightning.archive_file import manifest_path
 from elite_lightning.distributed import on_every_rank, on_first_rank
@@ -34,7 +36,7 @@ from elite_lightning.search import (
 )
 
 
-class PreSearch(pl.Callback):
+class PreSearch(pl.Callback, ABC):
     """What every search before training has in common; a subclass says which way of searching it is.
 
     Args:
@@ -43,7 +45,10 @@ class PreSearch(pl.Callback):
             to the domain, which is deterministic.
     """
 
-    search_class: ClassVar[type[ArchiveSearch]]
+    @property
+    @abstractmethod
+    def search_class(self) -> type[ArchiveSearch]:
+        """The way of searching."""
 
     def __init__(
         self,
@@ -71,7 +76,10 @@ class PreSearch(pl.Callback):
         if on_first_rank(lambda: not (folder.archive.is_file() and manifest_path(folder.archive).is_file())):
             self._search(trainer, pl_module, folder, settings, keeping)
         expected = fingerprints if keeping is None else {**fingerprints, **keeping.fingerprints}
-        on_every_rank(lambda: data.use_archive(EliteArchive.load(folder.archive, expected)))
+        archive = on_every_rank(lambda: EliteArchive.load(folder.archive, expected))
+        asked = getattr(pl_module, "needs_base_logprobs", False)
+        base_logprobs = base_logprobs_of(archive, folder, trainer, pl_module) if asked else None
+        on_every_rank(lambda: data.use_archive(archive, base_logprobs))
 
     def _keeping(self, settings: SearchSettings, fingerprints: Mapping[str, str]) -> Keeping | None:  # noqa: ARG002
         """What is kept of plain samples; None keeps an elite a cell."""
@@ -157,7 +165,7 @@ class MapElitesPreSearch(PreSearch):
             to the domain, which is deterministic.
     """
 
-    search_class = MapElitesSearch
+    search_class = MapElitesSearch  # type: ignore[assignment]
 
 
 class IidPreSearch(PreSearch):
@@ -173,9 +181,11 @@ class IidPreSearch(PreSearch):
             `text` (each text once) or `cell` (the shortest of each cell, as EliteReplay does).
         match_items_of: Another run's `archive.jsonl`, over the same problems and policy: no problem keeps more items
             than it has there. It has to stay where it is while this run is to be resumed. Null keeps all.
+        min_correct_share: Keep only problems of which at least this share of the samples is correct: DPH-RL's
+            near-perfect problems, 6 of 8 or 8 of 8 there. 0 keeps all.
     """
 
-    search_class = IidSearch
+    search_class = IidSearch  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -183,15 +193,18 @@ class IidPreSearch(PreSearch):
         labeler: Labeler | None = None,
         weighting: Weighting = "frequency",
         match_items_of: str | None = None,
+        min_correct_share: float = 0.0,
     ) -> None:
         super().__init__(settings, labeler)
-        self.weighting, self.match_items_of = weighting, match_items_of
+        self.weighting, self.match_items_of, self.min_correct_share = weighting, match_items_of, min_correct_share
+        Keeping(weighting, None, 0, min_correct_share)  # refuses what is out of range now
 
     def _keeping(self, settings: SearchSettings, fingerprints: Mapping[str, str]) -> Keeping:
         if self.match_items_of is None:
-            return Keeping(self.weighting)
+            return Keeping(self.weighting, min_correct_share=self.min_correct_share)
         same = {name: fingerprints[name] for name in ("base_model", "tokenizer", "domain", "problems")}
-        return Keeping(self.weighting, limits_of(self.match_items_of, same), settings.seed or 0)
+        limits = limits_of(self.match_items_of, same)
+        return Keeping(self.weighting, limits, settings.seed or 0, self.min_correct_share)
 
 
 def read_search_report(folder: RunFolder) -> Mapping[str, Any] | None:

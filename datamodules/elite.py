@@ -1,39 +1,30 @@
 """The DataModule: on-policy problems beside replay items, and the problems to evaluate.
 
 Replay items are elites of the frozen archive, drawn evenly over problems and then over their cells (over what is kept
-of plain samples where those stand for a search, `elite_lightning/samples.py`), or demonstrations made on the fly. The
-archive comes from the pre-search (`callbacks/`) through `use_archive`.
+of plain samples where those stand for a search, `elite_lightning/samples.py`) unless `balancing` says otherwise, or
+demonstrations made on the fly. The archive comes from the pre-search (`callbacks/`) through `use_archive`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, get_args
 
 import lightning.pytorch as pl
 from lightning_utilities.core.rank_zero import rank_zero_warn
 
+from datamodules.balancing import Balancing, FrozenElites, groups_of, made_from
 from datamodules.loaders import EvalLoader, StepLoader, deal
 from datamodules.sources import DemonstrationSource, ProblemSource
 from elite_lightning.errors import UsageError
 from elite_lightning.sampler import BalancedSampler
 from elite_lightning.seeds import derive_seed
-from elite_lightning.types import Domain, Elite, Problem
+from elite_lightning.types import Domain, Problem
 from elite_lightning.work import ReplayItem, StepBatch
 
-
-class FrozenElites(Protocol):
-    """What replay needs from an archive."""
-
-    @property
-    def problem_ids(self) -> tuple[str, ...]:
-        """Sorted ids of the problems that have an elite."""
-        ...
-
-    def elites(self, problem_id: str) -> tuple[Elite, ...]:
-        """The problem's elites, sorted by cell; samples may share a cell."""
-        ...
+BaseLogprobs = Mapping[str, Sequence[tuple[float, ...]]]
+"""By problem, of each of its elites in the archive's order, log-probabilities of the tokens under the base policy."""
 
 
 class EliteDataModule(pl.LightningDataModule):
@@ -49,9 +40,17 @@ class EliteDataModule(pl.LightningDataModule):
         problems_per_evaluation_rollout: Problems that are sampled together in evaluation.
         seed: Seed of the draws; the CLI sets it from `seed_everything`.
         root: The data set's folder, for sources that read one, such as BIRD's; the same as `source.init_args.root`.
+        exclude_replayed: Whether problems of the archive are left out of the on-policy problems, as in DPH-RL; false
+            samples all.
+        balancing: Over what draws from the archive are even, at any time. `problem_and_cell`, as in EliteReplay: over
+            problems, then over each one's elites, of which a search has one a cell; a problem with many cells has no
+            more say than another. `cell`: over the distinct cells of the whole archive, then over the elites of each;
+            a rare cell is drawn as often as a common one, and a problem with many cells more often than one with few.
+            `none`: over all elites alike. Demonstrations do not go by it.
 
     Raises:
-        ValueError: If a count is out of range, there is nothing to train on, or `root` does not go with the source.
+        ValueError: If a count is out of range, `balancing` is none of these, there is nothing to train on, or `root`
+            does not go with the source.
     """
 
     def __init__(
@@ -64,6 +63,8 @@ class EliteDataModule(pl.LightningDataModule):
         problems_per_evaluation_rollout: int = 8,
         seed: int = 0,
         root: str | None = None,
+        exclude_replayed: bool = False,
+        balancing: Balancing = "problem_and_cell",
     ) -> None:
         super().__init__()
         _check_at_least(0, problems_per_step=problems_per_step, replay_per_step=replay_per_step)
@@ -74,6 +75,8 @@ class EliteDataModule(pl.LightningDataModule):
         )
         if problems_per_step + replay_per_step == 0:
             raise ValueError("data.problems_per_step and data.replay_per_step are both 0: there is nothing to train on")
+        if balancing not in get_args(Balancing):
+            raise ValueError(f"data.balancing must be one of {', '.join(get_args(Balancing))}, got {balancing!r}")
         self.source = source if root is None else source.at(root)
         self.demonstrations = demonstrations
         self.problems_per_step = problems_per_step
@@ -81,7 +84,10 @@ class EliteDataModule(pl.LightningDataModule):
         self.problems_per_rollout = problems_per_rollout
         self.problems_per_evaluation_rollout = problems_per_evaluation_rollout
         self.seed = seed
+        self.exclude_replayed = exclude_replayed
+        self.balancing: Balancing = balancing
         self._archive: FrozenElites | None = None
+        self._base_logprobs: BaseLogprobs | None = None
 
     @property
     def domain(self) -> Domain:
@@ -98,11 +104,13 @@ class EliteDataModule(pl.LightningDataModule):
         """Whether replay draws from an archive."""
         return self.replay_per_step > 0 and self.demonstrations is None
 
-    def use_archive(self, archive: FrozenElites) -> None:
+    def use_archive(self, archive: FrozenElites, base_logprobs: BaseLogprobs | None = None) -> None:
         """Replay from this archive.
 
         Args:
             archive: A frozen archive over (some of) the training problems.
+            base_logprobs: By problem, of each of its elites, log-probabilities of the tokens under the base policy;
+                None if the replay term has no use for them.
 
         Raises:
             UsageError: If replay needs elites and there are none, or they belong to unknown problems.
@@ -114,7 +122,12 @@ class EliteDataModule(pl.LightningDataModule):
             )
         if unknown := set(archive.problem_ids) - self.train_problems.keys():
             raise UsageError(f"the archive holds elites of {len(unknown)} unknown problems, such as {min(unknown)!r}")
-        self._archive = archive
+        if self.exclude_replayed and set(archive.problem_ids) == self.train_problems.keys():
+            raise UsageError(
+                "data.exclude_replayed leaves no problem to sample: all of them are in the archive; "
+                "set it to false, or keep fewer problems (search.init_args.min_correct_share)"
+            )
+        self._archive, self._base_logprobs = archive, base_logprobs
 
     def train_dataloader(self) -> StepLoader:
         """One global batch of problems and replay items a step.
@@ -124,7 +137,8 @@ class EliteDataModule(pl.LightningDataModule):
         """
         rank, world_size = self._place()
         self._warn_of_idle_ranks(world_size)
-        problems = ProblemStream(self.train_problems, self.seed) if self.problems_per_step else None
+        self._warn_of_idle_balancing()
+        problems = ProblemStream(self._sampled_problems(), self.seed) if self.problems_per_step else None
         replay = self._replay_stream()
 
         def draw() -> StepBatch:
@@ -155,8 +169,18 @@ class EliteDataModule(pl.LightningDataModule):
                 f"sample nothing; lower data.problems_per_rollout={self.problems_per_rollout}"
             )
 
+    def _warn_of_idle_balancing(self) -> None:
+        if self.balancing != "problem_and_cell" and not self.needs_archive:
+            rank_zero_warn(f"data.balancing={self.balancing} changes nothing: no elites of an archive are replayed")
+
     def _evaluation(self, problems: Sequence[Problem]) -> EvalLoader:
         return EvalLoader(deal(problems, self.problems_per_evaluation_rollout, *self._place()))
+
+    def _sampled_problems(self) -> Mapping[str, Problem]:
+        if not self.exclude_replayed or self._archive is None:
+            return self.train_problems
+        replayed = set(self._archive.problem_ids)
+        return {problem_id: p for problem_id, p in self.train_problems.items() if problem_id not in replayed}
 
     def _replay_stream(self) -> EliteStream | DemonstrationStream | None:
         if self.replay_per_step == 0:
@@ -169,7 +193,8 @@ class EliteDataModule(pl.LightningDataModule):
                 "or set both data.replay_per_step and model.mu to 0"
             )
         # A seed of its own: with the problems' one, a step would replay just the problems that it samples.
-        return EliteStream(self._archive, self.train_problems, self.domain, derive_seed(self.seed, "replay"))
+        seed = derive_seed(self.seed, "replay")
+        return EliteStream(self._archive, self.train_problems, self.domain, seed, self._base_logprobs, self.balancing)
 
     def _place(self) -> tuple[int, int]:
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
@@ -207,27 +232,41 @@ class ProblemStream:
 
 
 class EliteStream:
-    """Elites as replay items: balanced over problems, then over each problem's elites.
+    """Elites as replay items, balanced at any time: groups evenly, and the elites of each group evenly.
 
     Args:
         archive: The frozen archive.
         problems: Training problems by id.
         domain: Writes the plain prompt, without target or parent, that elites are replayed under.
         seed: Seed of the draws.
+        base_logprobs: See `EliteDataModule.use_archive`.
+        balancing: What makes a group; see `EliteDataModule`.
     """
 
-    def __init__(self, archive: FrozenElites, problems: Mapping[str, Problem], domain: Domain, seed: int) -> None:
+    def __init__(
+        self,
+        archive: FrozenElites,
+        problems: Mapping[str, Problem],
+        domain: Domain,
+        seed: int,
+        base_logprobs: BaseLogprobs | None = None,
+        balancing: Balancing = "problem_and_cell",
+    ) -> None:
         self._archive, self._problems, self._domain = archive, problems, domain
-        self._sampler = BalancedSampler({i: len(archive.elites(i)) for i in archive.problem_ids}, seed=seed)
+        self._base_logprobs = base_logprobs
+        self._groups = groups_of(archive, balancing)
+        sizes = {group: len(places) for group, places in self._groups.items()}
+        self._sampler = BalancedSampler(sizes, seed, made_from(archive, balancing))
 
     def take(self, n: int) -> list[ReplayItem]:
         """The next `n` items."""
-        return [self._item(problem_id, cell) for problem_id, cell in self._sampler.take(n)]
+        return [self._item(*self._groups[group][index]) for group, index in self._sampler.take(n)]
 
     def _item(self, problem_id: str, cell: int) -> ReplayItem:
         elite = self._archive.elites(problem_id)[cell]
         prompt = self._domain.prompt(self._problems[problem_id])
-        return ReplayItem(prompt, elite.response, elite.weight, elite.token_ids)
+        base = None if self._base_logprobs is None else self._base_logprobs[problem_id][cell]
+        return ReplayItem(prompt, elite.response, elite.weight, elite.token_ids, base, problem_id, elite.cell)
 
     def state_dict(self) -> dict[str, Any]:
         """The sampler's counters."""

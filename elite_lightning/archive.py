@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
 from elite_lightning.archive_file import FORMAT, ArchiveError, read_archive, write_archive
-from elite_lightning.types import Cell, Elite, FinishReason, Judgement, Problem, Reason
+from elite_lightning.types import Cell, Cells, Elite, FinishReason, Judgement, Problem, Reason
 
 __all__ = ["ArchiveError", "ArchiveFrozenError", "EliteArchive", "FrozenArchive", "Outcome"]
 
@@ -55,8 +54,9 @@ Slot = tuple[Cell, *tuple[str | int, ...]]
 class _Elites:
     """Reading access that a growing and a frozen archive share."""
 
-    def __init__(self, fingerprints: Mapping[str, str]) -> None:
+    def __init__(self, fingerprints: Mapping[str, str], cells: Cells) -> None:
         self.fingerprints = dict(fingerprints)
+        self.told_apart_by: Cells = cells
         self._elites: dict[str, dict[Slot, Elite]] = {}
 
     @property
@@ -65,11 +65,12 @@ class _Elites:
         return tuple(sorted(self._elites))
 
     def elites(self, problem_id: str) -> tuple[Elite, ...]:
-        """The problem's elites sorted by cell; empty when there are none."""
-        return tuple(elite for _, elite in sorted(self._elites.get(problem_id, {}).items(), key=itemgetter(0)))
+        """The problem's elites sorted by the whole cell that they realise; empty when there are none."""
+        slots = self._elites.get(problem_id, {})
+        return tuple(elite for _, elite in sorted(slots.items(), key=lambda item: (item[1].cell, item[0])))
 
     def cells(self, problem_id: str) -> tuple[Cell, ...]:
-        """The problem's occupied cells, sorted."""
+        """The problem's occupied cells, sorted; what does not tell cells apart is empty in them."""
         return tuple(sorted({slot[0] for slot in self._elites.get(problem_id, ())}))
 
     def __len__(self) -> int:
@@ -83,15 +84,18 @@ class FrozenArchive(_Elites):
         elites: In the file's order; at most one per problem and cell, unless samples were kept (`samples.py`).
         fingerprints: Hashes of all that the elites depend on, by name.
         attempts: Attempts of the search that made it.
+        cells: What tells its cells apart.
     """
 
     frozen = True
 
-    def __init__(self, elites: Iterable[Elite], fingerprints: Mapping[str, str], attempts: int) -> None:
-        super().__init__(fingerprints)
+    def __init__(
+        self, elites: Iterable[Elite], fingerprints: Mapping[str, str], attempts: int, cells: Cells = "both"
+    ) -> None:
+        super().__init__(fingerprints, cells)
         self.attempts = attempts
         for number, elite in enumerate(elites):
-            self._elites.setdefault(elite.problem_id, {})[elite.cell, number] = elite
+            self._elites.setdefault(elite.problem_id, {})[elite.cell.projected(cells), number] = elite
 
 
 class EliteArchive(_Elites):
@@ -103,6 +107,7 @@ class EliteArchive(_Elites):
             (`VerificationPool.judge`).
         encode: Token ids of a response, end-of-sequence included: what is replayed, and what "shorter" means.
         fingerprints: Hashes of all that the elites depend on, by name.
+        cells: What tells the cells of a problem apart. An elite keeps the whole cell that it realises in any case.
     """
 
     file_format: ClassVar[str] = FORMAT
@@ -112,8 +117,9 @@ class EliteArchive(_Elites):
         judge: Callable[[Problem, str], Judgement],
         encode: Callable[[str], Sequence[int]],
         fingerprints: Mapping[str, str],
+        cells: Cells = "both",
     ) -> None:
-        super().__init__(fingerprints)
+        super().__init__(fingerprints, cells)
         self.frozen = False
         self.attempts = 0
         self._judge = judge
@@ -183,7 +189,8 @@ class EliteArchive(_Elites):
             ArchiveError: If another archive lies there already; nothing is overwritten.
         """
         elites = [elite for problem_id in self.problem_ids for elite in self.elites(problem_id)]
-        write_archive(Path(path), elites, len(self._tried), self.attempts, self.fingerprints, self.file_format)
+        counts = (len(self._tried), self.attempts)
+        write_archive(Path(path), elites, *counts, self.fingerprints, self.file_format, self.told_apart_by)
 
     @staticmethod
     def load(path: str | Path, expected: Mapping[str, str]) -> FrozenArchive:
@@ -200,7 +207,7 @@ class EliteArchive(_Elites):
             ArchiveError: If a file is missing, cut off, edited, of another version or made for something else.
         """
         elites, manifest = read_archive(Path(path), expected)
-        return FrozenArchive(elites, manifest.fingerprints, manifest.attempts)
+        return FrozenArchive(elites, manifest.fingerprints, manifest.attempts, manifest.cells)
 
     def _count(self, problem: Problem) -> None:
         if self.frozen:
@@ -209,7 +216,11 @@ class EliteArchive(_Elites):
         self._tried.add(problem.id)
 
     def _file(self, elite: Elite) -> Outcome:
-        return enter(self._elites.setdefault(elite.problem_id, {}), (elite.cell,), elite)
+        return enter(self._elites.setdefault(elite.problem_id, {}), (self._place(elite),), elite)
+
+    def _place(self, elite: Elite) -> Cell:
+        """The cell that an elite competes for."""
+        return elite.cell.projected(self.told_apart_by)
 
 
 def enter(slots: dict[Slot, Elite], slot: Slot, elite: Elite) -> Outcome:

@@ -14,10 +14,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from elite_lightning.errors import UsageError
-from elite_lightning.types import Cell, Elite
+from elite_lightning.types import Cell, Cells, Elite
 
 FORMAT = "elite-archive"
 SAMPLES_FORMAT = "elite-samples"  # the same lines, but a cell may have several
@@ -41,6 +41,11 @@ class Manifest:
         fingerprints: Hashes of all that the elites depend on: base model, tokenizer, domain, search settings.
         format: `elite-archive`, or `elite-samples` where a cell may have several lines.
         version: Version of the format.
+        cells: What tells cells apart, so of which a problem has each once; left out of the file where it is `both`, as
+            it was before there was a choice.
+
+    Raises:
+        ValueError: If `cells` is none of these.
     """
 
     elites: int
@@ -51,6 +56,19 @@ class Manifest:
     fingerprints: Mapping[str, str]
     format: str = FORMAT
     version: int = VERSION
+    cells: Cells = "both"
+
+    def __post_init__(self) -> None:
+        """Refuse what only a later release may know."""
+        if self.cells not in get_args(Cells):
+            raise ValueError(f"cells must be one of {', '.join(get_args(Cells))}, got {self.cells!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the file holds."""
+        fields = asdict(self)
+        if self.cells == "both":
+            del fields["cells"]
+        return fields
 
 
 def manifest_path(path: str | Path) -> Path:
@@ -81,6 +99,7 @@ def write_archive(
     attempts: int,
     fingerprints: Mapping[str, str],
     format_: str = FORMAT,
+    cells: Cells = "both",
 ) -> None:
     """Write archive and manifest, each as a whole or not at all.
 
@@ -93,6 +112,7 @@ def write_archive(
         attempts: All attempts.
         fingerprints: Name to hash.
         format_: `FORMAT`, or `SAMPLES_FORMAT` where a cell may have several elites.
+        cells: What tells cells apart.
 
     Raises:
         ArchiveError: If another archive lies there already; it is left as it is.
@@ -106,10 +126,11 @@ def write_archive(
         sha256=hashlib.sha256(content).hexdigest(),
         fingerprints=dict(fingerprints),
         format=format_,
+        cells=cells,
     )
     files = {
         path: content,
-        manifest_path(path): (json.dumps(asdict(manifest), indent=2, sort_keys=True) + "\n").encode(),
+        manifest_path(path): (json.dumps(manifest.to_dict(), indent=2, sort_keys=True) + "\n").encode(),
     }
     for target, data in files.items():
         if target.exists() and target.read_bytes() != data:
@@ -155,7 +176,7 @@ def read_archive(path: Path, expected: Mapping[str, str]) -> tuple[list[Elite], 
                 "use what made it, or search again in another run folder"
             )
     content = path.read_bytes()
-    elites = _read_lines(path, content, one_per_cell=manifest.format == FORMAT)
+    elites = _read_lines(path, content, manifest.cells if manifest.format == FORMAT else None)
     if hashlib.sha256(content).hexdigest() != manifest.sha256 or len(elites) != manifest.elites:
         raise ArchiveError(
             f"{path} was changed: each of its {len(elites)} lines is whole, but they are not the "
@@ -185,13 +206,16 @@ def _read_manifest(path: Path) -> Manifest:
         raise ArchiveError(f"{path} is not complete ({_why(error)}); restore it, or search again") from None
 
 
-def _read_lines(path: Path, content: bytes, one_per_cell: bool) -> list[Elite]:
-    """All elites; names the first line that is not one."""
+def _read_lines(path: Path, content: bytes, once: Cells | None) -> list[Elite]:
+    """All elites; names the first line that is not one. `once` is what a problem has each of once."""
     elites: list[Elite] = []
+    taken: set[tuple[str, Cell]] = set()
     for number, line in enumerate(io.BytesIO(content), 1):
         try:
             elite = _decode_elite(line)
-            _check_order(elites[-1:], elite, one_per_cell)
+            _check_order(elites[-1:], elite, one_per_cell=once is not None)
+            if once is not None:
+                _take(taken, elite, once)
         except (ValueError, KeyError, TypeError) as error:
             raise ArchiveError(f"{path}, line {number}: {_why(error)}; restore the file, or search again") from None
         elites.append(elite)
@@ -205,6 +229,13 @@ def _check_order(before: Sequence[Elite], elite: Elite, one_per_cell: bool) -> N
             raise ValueError("it is out of order: lines are sorted by problem and cell, each cell once")
         if (earlier, last.response) > (later, elite.response):
             raise ValueError("it is out of order: lines are sorted by problem, cell and response")
+
+
+def _take(taken: set[tuple[str, Cell]], elite: Elite, cells: Cells) -> None:
+    place = (elite.problem_id, elite.cell.projected(cells))
+    if place in taken:
+        raise ValueError(f"its problem has that {cells} already, and has each once in this archive")
+    taken.add(place)
 
 
 def _decode_elite(line: bytes) -> Elite:

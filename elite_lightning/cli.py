@@ -183,6 +183,11 @@ class EliteCLI(LightningCLI):
         """Touch all data now: a broken file must not be found after an hour of search."""
         data = self.datamodule
         self.model.check_batches(data.problems_per_step, data.replay_per_step)
+        if self.subcommand == "fit" and self.model.needs_base_logprobs and data.demonstrations is not None:
+            raise UsageError(
+                f"model.replay={type(self.model.replay).__name__} compares to what the base policy wrote itself, and "
+                "demonstrations are not: set data.demonstrations to null and configure `search`"
+            )
         if self.subcommand == "fit" and data.needs_archive and self._get(self.config, "search") is None:
             raise UsageError("replay has nothing to draw from: configure `search` or `data.demonstrations`")
         data.domain.fingerprint()
@@ -211,7 +216,8 @@ class EliteCLI(LightningCLI):
             save_last="link",
             enable_version_counter=False,
         )
-        config["logger"] = [JsonlLogger(self.folder.metrics), *self._other_loggers(config["logger"])]
+        ours = JsonlLogger(self.folder.metrics, self.folder.replayed)
+        config["logger"] = [ours, *self._other_loggers(config["logger"])]
         config["plugins"] = _as_list(config["plugins"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in config["plugins"]):
             config["plugins"].append(AtomicCheckpointIO())

@@ -30,6 +30,19 @@ def gather_to_first(value: Any) -> list[Any] | None:
     return values
 
 
+def gather_to_all(value: T) -> list[T]:
+    """Every rank's value, in rank order, on every rank. All ranks have to call it.
+
+    Args:
+        value: This rank's; it is pickled.
+    """
+    if ranks() == 1:
+        return [value]
+    values: list[Any] = [None] * ranks()
+    dist.all_gather_object(values, value)
+    return values
+
+
 def on_first_rank(work: Callable[[], T]) -> T:
     """Run something on the first rank and give everyone its result, or everyone its error.
 

@@ -21,18 +21,29 @@ from torch import Tensor
 
 from elite_lightning.attention import shareable_width
 from elite_lightning.batching import TokenRow
+from elite_lightning.distributed import gather_to_all
 from elite_lightning.errors import UsageError
 from elite_lightning.factory import PolicyFactory
 from elite_lightning.loggers import JsonlLogger
 from elite_lightning.logprobs import response_logprobs
-from elite_lightning.objectives import Grpo, MeanParts, Objective, check_mu
+from elite_lightning.objectives import Grpo, MeanParts, Objective, ReplayNll, ReplayObjective, check_mu
 from elite_lightning.optim import OptimizerSettings, build_optimizer
 from elite_lightning.policy import ChatFormat, Dtype
 from elite_lightning.policy_module import PolicyModule, VerificationSettings
+from elite_lightning.replay_records import approach_metrics, in_one_order
+from elite_lightning.replay_watch import ReplayWatch
 from elite_lightning.rollouts import Group, PendingGroups, Roller
 from elite_lightning.seeds import derive_seed
-from elite_lightning.step_metrics import over_ranks, rollout_metrics, seconds_metrics, update_metrics
-from elite_lightning.terms import GroupTensors, advantages_of, policy_count, policy_term, replay_term
+from elite_lightning.step_metrics import (
+    over_ranks,
+    rollout_counts,
+    rollout_metrics,
+    seconds_metrics,
+    update_counts,
+    update_metrics,
+)
+from elite_lightning.term_gradients import TermGradients
+from elite_lightning.terms import GroupTensors, advantages_of, policy_count, policy_term, replay_term, replay_total
 from elite_lightning.types import AmbiguousDomain, Domain, Sampling
 from elite_lightning.update import Passes, Term, accumulate_gradients
 from elite_lightning.verify import Want
@@ -53,12 +64,18 @@ class EliteModule(PolicyModule):
         path: Folder or Hugging Face hub name of the policy and its tokenizer.
         factory: Makes the policy instead of `path`, as `class_path` and `init_args`.
         mu: Share of the replay term, in [0, 1].
+        policy_weight: Weight of the policy term; null is `1 - mu`. 1 adds the replay term to an unscaled policy term,
+            as DPH-RL does.
         objective: The policy term, as `class_path` and `init_args`; null is GRPO with its defaults.
+        replay: The replay term, as `class_path` and `init_args`; null is the length-normalised negative
+            log-likelihood of EliteReplay.
         responses_per_problem: Responses in a group.
         sampling: How responses are drawn, in training and evaluation.
         micro_batch_tokens: Most tokens of one forward and backward pass, padding included.
         rollout_rows: Most responses that are generated at once.
         optimizer: AdamW and its schedule.
+        gradient_norms_every: Optimizer steps between measurements of each term's gradient apart; 0 never measures. It
+            costs as much memory as the gradients of all weights that are trained, for a second copy of them.
         evaluation_samples: Responses to each test problem; the CLI links it to the evaluation's.
         validation_samples: Responses to each validation problem; the CLI links it to the evaluation's.
         peft: Arguments of a PEFT configuration, such as `{"r": 16, "target_modules": "all-linear"}`; null trains all
@@ -79,12 +96,15 @@ class EliteModule(PolicyModule):
         path: str | None = None,
         factory: PolicyFactory | None = None,
         mu: float = 0.05,
+        policy_weight: float | None = None,
         objective: Objective | None = None,
+        replay: ReplayObjective | None = None,
         responses_per_problem: int = 8,
         sampling: Sampling = Sampling(),  # noqa: B008 - frozen
         micro_batch_tokens: int = 16384,
         rollout_rows: int = 256,
         optimizer: OptimizerSettings = OptimizerSettings(),  # noqa: B008
+        gradient_norms_every: int = 0,
         evaluation_samples: int = 128,
         validation_samples: int = 128,
         peft: dict[str, Any] | None = None,
@@ -100,19 +120,38 @@ class EliteModule(PolicyModule):
         if sampling.temperature <= 0:
             raise ValueError(f"model.sampling.temperature must be positive to train, got {sampling.temperature}")
         self.mu = check_mu(mu)
+        if policy_weight is not None and not policy_weight >= 0:
+            raise ValueError(f"model.policy_weight must be at least 0 or null, got {policy_weight}")
+        self.policy_weight = 1.0 - self.mu if policy_weight is None else policy_weight
+        if self.mu == 0 and self.policy_weight == 0:
+            raise ValueError("model.mu and model.policy_weight are both 0: there is no loss to train with")
         self.objective: Objective = objective if objective is not None else Grpo()
+        self.replay: ReplayObjective = replay if replay is not None else ReplayNll()
         self.responses_per_problem = responses_per_problem
         _try_group(self.objective, responses_per_problem)
         self.sampling = sampling
         self.micro_batch_tokens = micro_batch_tokens
         self.optimizer_settings = optimizer
+        if gradient_norms_every < 0:
+            raise ValueError(f"model.gradient_norms_every must be at least 0, got {gradient_norms_every}")
+        self.gradient_norms_every = gradient_norms_every
         self.evaluation_samples = {"test": evaluation_samples, "validation": validation_samples}
         self._warned_of_truncation = False
 
     @property
     def needs_reference(self) -> bool:
         """Whether the loss compares the policy to what it was before training."""
-        return self.mu < 1 and self.objective.needs_reference
+        return self.is_sampling and self.objective.needs_reference
+
+    @property
+    def is_sampling(self) -> bool:
+        """Whether there is a policy term, so that responses are sampled in training."""
+        return self.policy_weight > 0
+
+    @property
+    def needs_base_logprobs(self) -> bool:
+        """Whether the loss compares stored responses to what the policy thought of them before training."""
+        return self.mu > 0 and self.replay.needs_base_logprobs
 
     def check_batches(self, problems_per_step: int, replay_per_step: int) -> None:
         """Refuse batches that do not fit `mu`.
@@ -124,13 +163,14 @@ class EliteModule(PolicyModule):
         Raises:
             UsageError: If a term with a share in the mixture would have nothing to work on.
         """
-        if self.mu < 1 and problems_per_step == 0:
+        if self.is_sampling and problems_per_step == 0:
             raise UsageError(f"model.mu={self.mu} needs on-policy problems, but data.problems_per_step is 0")
         if self.mu > 0 and replay_per_step == 0:
             raise UsageError(f"model.mu={self.mu} needs replay, but data.replay_per_step is 0; or set model.mu to 0")
-        if self.mu == 1 and problems_per_step:
+        if not self.is_sampling and problems_per_step:
             rank_zero_warn(
-                f"model.mu=1 ignores the {problems_per_step} problems of data.problems_per_step; set it to 0"
+                f"model.mu={self.mu:g} ignores the {problems_per_step} problems of data.problems_per_step: "
+                "the policy term has no weight; set it to 0"
             )
         if self.mu == 0 and replay_per_step:
             rank_zero_warn(f"model.mu=0 ignores data.replay_per_step={replay_per_step}; set it to 0")
@@ -155,25 +195,29 @@ class EliteModule(PolicyModule):
         tensors = GroupTensors(groups)
         advantages = advantages_of(self.objective, tensors)
         updating = time.perf_counter()
-        terms = self._terms(tensors, advantages, batch.replay)
-        results = accumulate_gradients(terms, self.micro_batch_tokens, self._passes())
+        watch, gradients = ReplayWatch(batch.replay, self.trainer.global_step), self._term_gradients()
+        terms = [watch.over(term) for term in self._terms(tensors, advantages, batch.replay)]
+        after_term = None if gradients is None else gradients.note
+        results = accumulate_gradients(terms, self.micro_batch_tokens, self._passes(), after_term)
         stepped = self._step_optimizer()
         finished = time.perf_counter()
         seconds |= {"update": finished - updating, "train": finished - started}
         seconds |= {f"update_{name}": result.seconds for name, result in results.items()}
         means = {**update_metrics(results, stepped), **seconds_metrics(seconds)}
-        if self.mu < 1:
+        if self.is_sampling:
             means |= rollout_metrics(tensors, advantages)
-        self._log_step(means, {name: result.loss for name, result in results.items()}, seconds)
+        counts = update_counts(terms) | (rollout_counts(groups) if self.is_sampling else {})
+        self._log_step(means, {name: result.loss for name, result in results.items()}, counts, seconds)
+        self._log_now_and_then(watch, gradients)
 
     def _roll_out(self, chunks: Sequence[Sequence[Numbered]]) -> tuple[list[Group], dict[str, float]]:
-        """Responses and verdicts: chunk by chunk, each verified while the next is generated. None if mu is 1."""
+        """Responses and verdicts: chunk by chunk, each verified while the next is generated."""
         started = time.perf_counter()
         seed = ("rollout", self.trainer.global_step)
         want = Want(strategy=self.objective.needs_strategies)
         pending = [
             self._start(chunk, self.responses_per_problem, derive_seed(self.seed, *seed, chunk[0].index), want)
-            for chunk in (chunks if self.mu < 1 else [])
+            for chunk in (chunks if self.is_sampling else [])
         ]
         sampled = time.perf_counter()
         groups = [group for part in pending for group in part.groups()]
@@ -187,12 +231,14 @@ class EliteModule(PolicyModule):
         items = list(replay) if self.mu > 0 else []
         rows = [TokenRow(self.codec.encode_prompt(item.prompt), self._response_ids(item)) for item in items]
         weights = [item.weight for item in items]
-        local = torch.stack([policy_count(self.objective, tensors), torch.tensor(float(sum(weights)))])
+        local = torch.stack([policy_count(self.objective, tensors), replay_total(self.replay, rows, weights)])
         responses, replayed = self._reduce(local, "sum").unbind()
         reference = partial(self.score_reference, temperature=self.sampling.temperature)
         scored = reference if self.needs_reference else None
-        policy = policy_term(self.objective, tensors.groups, advantages, responses, 1.0 - self.mu, scored)
-        return [t for t in (policy, replay_term(rows, weights, replayed, self.mu)) if t.weight > 0]
+        policy = policy_term(self.objective, tensors.groups, advantages, responses, self.policy_weight, scored)
+        base = [item.base_logprobs or () for item in items] if self.needs_base_logprobs else None
+        replayed_term = replay_term(self.replay, rows, weights, replayed, self.mu, base)
+        return [term for term in (policy, replayed_term) if term.weight > 0]
 
     def _response_ids(self, item: ReplayItem) -> Sequence[int]:
         return item.token_ids if item.token_ids is not None else self.codec.encode_response(item.response)
@@ -227,16 +273,38 @@ class EliteModule(PolicyModule):
         self.lr_schedulers().step()  # type: ignore[union-attr, call-arg]
         return {"gradient_norm": norm, "learning_rate": learning_rate}
 
-    def _log_step(self, means: dict[str, MeanParts], losses: dict[str, Tensor], seconds: dict[str, float]) -> None:
-        averaged, total = over_ranks(means, losses, lambda table: self._reduce(table, "sum"))
-        loss = (1.0 - self.mu) * total.get("policy", 0.0) + self.mu * total.get("replay", 0.0)
-        named = {"loss": loss} | {f"loss_{name}": value for name, value in total.items()} | averaged
+    def _log_step(
+        self, means: dict[str, MeanParts], losses: dict[str, Tensor], counts: dict[str, int], seconds: dict[str, float]
+    ) -> None:
+        averaged, total = over_ranks(means, {**losses, **counts}, lambda table: self._reduce(table, "sum"))
+        loss = self.policy_weight * total.get("policy", 0.0) + self.mu * total.get("replay", 0.0)
+        named = {"loss": loss} | {f"loss_{name}": total[name] for name in losses} | averaged
+        named |= {name: total[name] for name in counts}
         for name, value in named.items():
-            self.log(f"train/{name}", value, batch_size=1, prog_bar=name == ("reward" if self.mu < 1 else "loss"))
+            self.log(f"train/{name}", value, batch_size=1, prog_bar=name == ("reward" if self.is_sampling else "loss"))
         for name in self.seconds.keys() & seconds.keys():
             self.seconds[name] += seconds[name]
         self.trained_steps = self.trainer.global_step
         self._warn_of_truncation(averaged.get("truncated", 0.0))
+
+    def _term_gradients(self) -> TermGradients | None:
+        """What measures the terms' gradients in this step, if that is due."""
+        if self.gradient_norms_every == 0 or self.trainer.global_step % self.gradient_norms_every:
+            return None
+        # Where ranks exchange gradients in the last pass only, those of the terms before are each rank's own.
+        is_local = hasattr(self.trainer.strategy, "block_backward_sync") and self.trainer.world_size > 1
+        average = (lambda gradient: self._reduce(gradient, "mean")) if is_local else None
+        return TermGradients((p for p in self.parameters() if p.requires_grad), average)
+
+    def _log_now_and_then(self, watch: ReplayWatch, gradients: TermGradients | None) -> None:
+        """Log what is not there in every step; `log` would repeat its last values in the steps between."""
+        records = in_one_order(gather_to_all(watch.records())) if self.mu > 0 else []
+        values = approach_metrics(records) | ({} if gradients is None else gradients.metrics)
+        named = {f"train/{name}": value for name, value in values.items()}
+        for logger in self.loggers if named else ():
+            logger.log_metrics(named, step=watch.step)
+            if isinstance(logger, JsonlLogger):
+                logger.log_replayed(record.to_dict() for record in records)
 
     def _warn_of_truncation(self, share: float) -> None:
         if share > _MANY_TRUNCATED and not self._warned_of_truncation:

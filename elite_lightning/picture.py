@@ -14,16 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from elite_lightning.evaluation import ProblemCounts, per_problem
-from elite_lightning.metrics import bootstrap_interval
+from elite_lightning.metrics import bootstrap_interval, powers_of_two
 
 # Told apart by eyes that see few colours, and by line style in print (Wong 2011, doi 10.1038/nmeth.1618).
 _STYLES = (("#555555", "--"), ("#0072B2", "-"), ("#D55E00", "-."), ("#009E73", ":"), ("#CC79A7", "-"))
-
-
-def powers_of_two(largest: int) -> list[int]:
-    """1, 2, 4, ... up to and including `largest`."""
-    ks = [2**exponent for exponent in range(largest.bit_length()) if 2**exponent <= largest]
-    return ks if ks[-1] == largest else [*ks, largest]
 
 
 def draw_over_k(arms: Mapping[str, Sequence[Mapping[str, ProblemCounts]]], path: Path, title: str = "") -> None:

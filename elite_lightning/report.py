@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from elite_lightning.budget import samples_spent
 from elite_lightning.evaluation import figures_of, per_problem, read_counts
 from elite_lightning.metrics import paired_bootstrap_difference
 from elite_lightning.picture import draw_over_k
@@ -42,6 +43,9 @@ def summarise(folder: RunFolder, steps: int, ks: Sequence[int], seconds: Mapping
         seconds = {"search": report.pop("seconds"), **seconds}
         summary["archive"] = report
     summary |= {"evaluated_problems": {arm: len(of_arm) for arm, of_arm in counts.items()}}
+    spent = {arm: samples_spent(path) for arm, path in arms.items() if path.is_file()}
+    summary["generations"] = {arm: of_arm.generations for arm, of_arm in spent.items()}
+    summary["generated_tokens"] = {arm: of_arm.generated_tokens for arm, of_arm in spent.items()}
     summary |= {"steps": steps, "seconds": dict(seconds)}
     write_atomically(folder.summary, json.dumps(summary, indent=2) + "\n")
     return summary

@@ -23,6 +23,7 @@ _FREE = frozenset(
         "trainer.enable_progress_bar",
         "trainer.enable_model_summary",
         "torch_threads",
+        "model.gradient_norms_every",
         *(f"search.init_args.labeler.init_args.endpoint.{name}" for name in ("base_url", "api_key_variable")),
         *(f"search.init_args.labeler.init_args.endpoint.{name}" for name in ("timeout_s", "retries", "concurrency")),
     }
@@ -56,6 +57,11 @@ class RunFolder:
         return self.path / "archive.jsonl"
 
     @property
+    def base_logprobs(self) -> Path:
+        """What the base policy thought of the archive's elites, where the replay term asks for it."""
+        return self.path / "archive.base_logprobs.safetensors"
+
+    @property
     def search_report(self) -> Path:
         """Counts and seconds of the search."""
         return self.path / "search.json"
@@ -69,6 +75,11 @@ class RunFolder:
     def metrics(self) -> Path:
         """Logged metrics, a line a step."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def replayed(self) -> Path:
+        """How likely the policy found each replayed response, a line each."""
+        return self.path / "replay.jsonl"
 
     @property
     def summary(self) -> Path:
@@ -94,6 +105,11 @@ class RunFolder:
         """
         prefix = "" if stage == "test" else f"{stage}_"
         return self.path / "eval" / f"{prefix}step={step}.jsonl"
+
+    @property
+    def evaluations(self) -> list[Path]:
+        """Every file of samples that is there, sorted by name."""
+        return sorted((self.path / "eval").glob("*step=*.jsonl"))
 
     def require_usable(self) -> None:
         """Refuse a path that no folder can be made at, before any work is done.

@@ -1,4 +1,7 @@
-"""Balanced draws: problems evenly, and within each problem its cells evenly, whatever the archive's shape."""
+"""Balanced draws: groups evenly, and within each group its items evenly, whatever the archive's shape.
+
+What a group is, its caller says: a problem with its cells, a cell with the problems that have it, or all in one.
+"""
 
 from __future__ import annotations
 
@@ -13,39 +16,42 @@ from elite_lightning.seeds import derive_seed
 
 
 class BalancedSampler:
-    """An endless stream of (problem, cell), balanced at any time and not only in the long run.
+    """An endless stream of (group, item), balanced at any time and not only in the long run.
 
-    Every pass goes through all problems once, in a fresh order. A problem's successive draws go through its cells in
-    the same way, each pass over the cells in a fresh order. So at every moment the numbers of draws of any two
-    problems differ by at most one, and so do those of any two cells of a problem.
+    Every pass goes through all groups once, in a fresh order. A group's successive draws go through its items in
+    the same way, each pass over the items in a fresh order. So at every moment the numbers of draws of any two
+    groups differ by at most one, and so do those of any two items of a group.
 
     The stream is a pure function of the seed and of a counter: it is the same on every rank, and the counter is all
     there is to save.
 
     Args:
-        cells: Problem to its number of occupied cells, at least one.
+        groups: Group to its number of items, at least one; such as problem to its number of occupied cells.
         seed: Decides the orders.
+        made_from: What the groups stand for, where their names and sizes do not tell. A position that was saved with
+            another one is refused.
 
     Raises:
-        UsageError: If there is no problem, or a problem without a cell.
+        UsageError: If there is no group, or a group without an item.
     """
 
-    def __init__(self, cells: Mapping[str, int], seed: int = 0) -> None:
-        if not cells:
-            raise UsageError("nothing to draw from: there is no problem with a cell")
-        for problem_id, count in cells.items():
+    def __init__(self, groups: Mapping[str, int], seed: int = 0, made_from: str = "") -> None:
+        if not groups:
+            raise UsageError("nothing to draw from: there is no problem or other group")
+        for group, count in groups.items():
             if count < 1:
-                raise UsageError(f"nothing to draw from problem {problem_id!r}: it has {count} cells")
+                raise UsageError(f"nothing to draw from {group!r}: it has {count} items")
         self.seed = seed
         self.drawn = 0
-        self._cells = sorted(cells.items())
-        self._digest = hashlib.sha256(json.dumps(self._cells).encode()).hexdigest()
-        # The current pass over the problems, and each problem's current pass over its cells.
-        self._problem_order: tuple[int, list[int]] = (-1, [])
-        self._cell_orders: dict[str, tuple[int, list[int]]] = {}
+        self._groups = sorted(groups.items())
+        content = json.dumps([made_from, self._groups] if made_from else self._groups)
+        self._digest = hashlib.sha256(content.encode()).hexdigest()
+        # The current pass over the groups, and each group's current pass over its items.
+        self._group_order: tuple[int, list[int]] = (-1, [])
+        self._item_orders: dict[str, tuple[int, list[int]]] = {}
 
     def draw(self) -> tuple[str, int]:
-        """The next problem and the index of one of its cells, in the archive's order of cells."""
+        """The next group and the index of one of its items."""
         return self.take(1)[0]
 
     def take(self, n: int, rank: int = 0, world_size: int = 1) -> list[tuple[str, int]]:
@@ -60,7 +66,7 @@ class BalancedSampler:
             world_size: Number of ranks that share the stream.
 
         Returns:
-            `n` pairs of problem and index of the cell.
+            `n` pairs of group and index of the item.
         """
         start = self.drawn + rank
         self.drawn += n * world_size
@@ -71,17 +77,18 @@ class BalancedSampler:
         return {"drawn": self.drawn, "seed": self.seed, "digest": self._digest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another sampler over the same archive stopped.
+        """Go on where another sampler over the same groups stopped.
 
         Args:
             state: What `state_dict` returned.
 
         Raises:
-            UsageError: If the state belongs to another archive or another seed.
+            UsageError: If the state belongs to other groups or another seed.
         """
         if state["digest"] != self._digest:
             raise UsageError(
-                "the saved position of the draws belongs to other problems or cells; resume with those of that run"
+                "the saved position of the draws belongs to other problems or cells, or to another balancing of them; "
+                "resume with those of that run"
             )
         if state["seed"] != self.seed:
             raise UsageError(
@@ -90,21 +97,22 @@ class BalancedSampler:
         self.drawn = int(state["drawn"])
 
     def _at(self, position: int) -> tuple[str, int]:
-        """The draw at a position of the stream; a problem comes once a pass, so it came `passes` times before."""
-        passes, turn = divmod(position, len(self._cells))
-        if self._problem_order[0] != passes:
-            self._problem_order = (passes, self._shuffled(len(self._cells), "problems", passes))
-        problem_id, count = self._cells[self._problem_order[1][turn]]
-        return problem_id, self._cell(problem_id, count, passes)
+        """The draw at a position of the stream; a group comes once a pass, so it came `passes` times before."""
+        passes, turn = divmod(position, len(self._groups))
+        if self._group_order[0] != passes:
+            # The words for the seed are those of the first release: another word would be another stream.
+            self._group_order = (passes, self._shuffled(len(self._groups), "problems", passes))
+        group, count = self._groups[self._group_order[1][turn]]
+        return group, self._item(group, count, passes)
 
-    def _cell(self, problem_id: str, count: int, earlier_draws: int) -> int:
+    def _item(self, group: str, count: int, earlier_draws: int) -> int:
         if count == 1:
             return 0
         passes, turn = divmod(earlier_draws, count)
-        known = self._cell_orders.get(problem_id)
+        known = self._item_orders.get(group)
         if known is None or known[0] != passes:
-            known = (passes, self._shuffled(count, "cells", problem_id, passes))
-            self._cell_orders[problem_id] = known
+            known = (passes, self._shuffled(count, "cells", group, passes))
+            self._item_orders[group] = known
         return known[1][turn]
 
     def _shuffled(self, size: int, *purpose: int | str) -> list[int]:

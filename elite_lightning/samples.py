@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Literal
 from elite_lightning.archive import EliteArchive, Outcome, Slot, enter
 from elite_lightning.archive_file import SAMPLES_FORMAT, read_archive
 from elite_lightning.seeds import derive_seed
-from elite_lightning.types import Elite, Judgement, Problem
+from elite_lightning.types import Cells, Elite, Judgement, Problem
 
 Weighting = Literal["frequency", "text", "cell"]
 """Over what replay of plain samples is uniform within a problem."""
@@ -38,11 +39,21 @@ class Keeping:
         weighting: The rule.
         limits: Most items that a problem keeps; a problem that is not named keeps none. None is no limit.
         seed: Decides which items are kept.
+        min_correct_share: A problem keeps nothing if a smaller share of its samples is correct.
+
+    Raises:
+        ValueError: If the share lies outside [0, 1].
     """
 
     weighting: Weighting = "frequency"
     limits: Mapping[str, int] | None = None
     seed: int = 0
+    min_correct_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        if not 0.0 <= self.min_correct_share <= 1.0:
+            raise ValueError(f"search.min_correct_share must lie in [0, 1], got {self.min_correct_share}")
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -51,7 +62,8 @@ class Keeping:
         if self.limits is not None:
             listed = repr((self.seed, sorted(self.limits.items())))
             limits = hashlib.sha256(listed.encode()).hexdigest()
-        return {"weighting": self.weighting, "limits": limits}
+        share = {"min_correct_share": repr(self.min_correct_share)} if self.min_correct_share else {}
+        return {"weighting": self.weighting, "limits": limits, **share}
 
 
 def limits_of(path: str | Path, expected: Mapping[str, str]) -> dict[str, int]:
@@ -75,6 +87,9 @@ class SampleArchive(EliteArchive):
 
     What `insert` returns follows the rule of the cells all the same, so that one journal serves every weighting.
 
+    With a smallest share, problems that the policy solves less often are left out when the archive is frozen. Attempts
+    that our own verifier could not judge are no samples there.
+
     With limits, a problem that has more items when the archive is frozen keeps a random choice of them, drawn without
     replacement. One that has fewer keeps what it has: replay draws evenly from a problem's items, so repeats drawn to
     fill it up would add noise and nothing else.
@@ -84,6 +99,7 @@ class SampleArchive(EliteArchive):
         encode: See `EliteArchive`.
         fingerprints: See `EliteArchive`.
         keeping: What is kept.
+        cells: See `EliteArchive`.
     """
 
     file_format = SAMPLES_FORMAT
@@ -94,13 +110,20 @@ class SampleArchive(EliteArchive):
         encode: Callable[[str], Sequence[int]],
         fingerprints: Mapping[str, str],
         keeping: Keeping,
+        cells: Cells = "both",
     ) -> None:
-        super().__init__(judge, encode, fingerprints)
+        super().__init__(judge, encode, fingerprints, cells)
         self._keeping = keeping
         self._shortest: dict[str, dict[Slot, Elite]] = {}
+        self._samples: Counter[str] = Counter()
+        self._correct: Counter[str] = Counter()
 
     def freeze(self) -> None:
-        """End all inserts and keep no more than the limits; a second call changes nothing."""
+        """End all inserts, and keep what the share and the limits leave; a second call changes nothing."""
+        least = self._keeping.min_correct_share
+        if not self.frozen and least:
+            solved = [i for i in self.problem_ids if self._correct[i] >= least * self._samples[i]]
+            self._elites = {problem_id: self._elites[problem_id] for problem_id in solved}
         if not self.frozen and self._keeping.limits is not None:
             cut = {i: self._chosen(i, self._keeping.limits.get(i, 0)) for i in self.problem_ids}
             self._elites = {problem_id: slots for problem_id, slots in cut.items() if slots}
@@ -110,16 +133,27 @@ class SampleArchive(EliteArchive):
         """What is kept of the problem, sorted by cell and response, repeats included."""
         return tuple(sorted(super().elites(problem_id), key=lambda elite: (elite.cell, elite.response)))
 
+    def reject(self, problem: Problem, outcome: Outcome) -> Outcome:
+        """See `EliteArchive.reject`."""
+        if outcome is Outcome.VERIFIER_FAILURE:
+            self._samples[problem.id] -= 1
+        return super().reject(problem, outcome)
+
+    def _count(self, problem: Problem) -> None:
+        super()._count(problem)
+        self._samples[problem.id] += 1
+
     def _file(self, elite: Elite) -> Outcome:
+        self._correct[elite.problem_id] += 1
         enter(self._elites.setdefault(elite.problem_id, {}), self._slot(elite), elite)
-        return enter(self._shortest.setdefault(elite.problem_id, {}), (elite.cell,), elite)
+        return enter(self._shortest.setdefault(elite.problem_id, {}), (self._place(elite),), elite)
 
     def _slot(self, elite: Elite) -> Slot:
         if self._keeping.weighting == "cell":
-            return (elite.cell,)
+            return (self._place(elite),)
         if self._keeping.weighting == "text":
-            return (elite.cell, " ".join(elite.response.split()))
-        return (elite.cell, elite.response, self.attempts)
+            return (self._place(elite), " ".join(elite.response.split()))
+        return (self._place(elite), elite.response, self.attempts)
 
     def _chosen(self, problem_id: str, limit: int) -> dict[Slot, Elite]:
         slots = sorted(self._elites[problem_id])

@@ -1,16 +1,17 @@
-"""What is logged about one training step, as means over all ranks. `docs/metrics.md` explains every name."""
+"""What is logged about one training step, as means and totals over all ranks. `docs/metrics.md` explains every name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from elite_lightning.objectives import MeanParts
+from elite_lightning.rollouts import Group
 from elite_lightning.terms import GroupTensors
 from elite_lightning.types import FinishReason
-from elite_lightning.update import TermResult
+from elite_lightning.update import Term, TermResult
 
 
 def rollout_metrics(tensors: GroupTensors, advantages: Tensor) -> dict[str, MeanParts]:
@@ -35,6 +36,41 @@ def rollout_metrics(tensors: GroupTensors, advantages: Tensor) -> dict[str, Mean
     }
 
 
+def rollout_counts(groups: Sequence[Group]) -> dict[str, int]:
+    """What sampling and judging a step's responses took on this rank.
+
+    A response has to have ended by itself and to hold a solution to be judged. A solution that several responses of a
+    group share is one call of the verifier. (It may be none: the pool remembers what earlier steps asked. What it still
+    remembers depends on the ranks and on the last restart, so that is not counted here.)
+
+    Args:
+        groups: This rank's judged groups.
+    """
+    lengths = [len(completion.token_ids) for group in groups for completion in group.completions]
+    solutions = [[j.solution for j in group.judgements if j.solution is not None] for group in groups]
+    return {
+        "generations": len(lengths),
+        "generated_tokens": sum(lengths),
+        "prompt_tokens": sum(len(group.prompt_ids) for group in groups),
+        "judged_responses": sum(map(len, solutions)),
+        "verifier_calls": sum(len(set(of_group)) for of_group in solutions),
+    }
+
+
+def update_counts(terms: Sequence[Term]) -> dict[str, int]:
+    """What this rank scores and differentiates in a step, response by response; prompts are not counted.
+
+    Args:
+        terms: The terms of the loss.
+    """
+    counts = {}
+    for term in terms:
+        done = {"policy": "scored", "replay": "replayed"}[term.name]
+        counts[f"{done}_responses"] = len(term.rows)
+        counts[f"{done}_tokens"] = sum(len(row.response_ids) for row in term.rows)
+    return counts
+
+
 def update_metrics(results: Mapping[str, TermResult], stepped: Mapping[str, float]) -> dict[str, MeanParts]:
     """Metrics of the update on this rank, except the losses, which are totals.
 
@@ -52,22 +88,22 @@ def seconds_metrics(seconds: Mapping[str, float]) -> dict[str, MeanParts]:
 
 
 def over_ranks(
-    means: Mapping[str, MeanParts], losses: Mapping[str, Tensor], reduce_sum: Callable[[Tensor], Tensor]
+    means: Mapping[str, MeanParts], sums: Mapping[str, Tensor | float], reduce_sum: Callable[[Tensor], Tensor]
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Bring all ranks' numbers together in one exchange.
 
     Args:
         means: Parts of means on this rank; the same names on every rank.
-        losses: Shares of losses on this rank; the same names on every rank.
+        sums: Shares of losses, and counts, on this rank; the same names on every rank.
         reduce_sum: Element-wise sum over ranks.
 
     Returns:
-        Means, and losses, over all ranks.
+        Means, and sums, over all ranks.
     """
-    rows = [[float(p.total), float(p.count)] for p in means.values()] + [[float(v), 1.0] for v in losses.values()]
+    rows = [[float(p.total), float(p.count)] for p in means.values()] + [[float(v), 1.0] for v in sums.values()]
     table = reduce_sum(torch.tensor(rows)).tolist()
     averaged = {name: total / max(count, 1e-9) for name, (total, count) in zip(means, table, strict=False)}
-    return averaged, {name: total for name, (total, _) in zip(losses, table[len(means) :], strict=True)}
+    return averaged, {name: total for name, (total, _) in zip(sums, table[len(means) :], strict=True)}
 
 
 def _mean(values: Tensor) -> MeanParts:

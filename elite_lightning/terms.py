@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elite_lightning.batching import TokenBatch, TokenRow
-from elite_lightning.objectives import LossOutput, Objective, length_normalised_nll
+from elite_lightning.objectives import LossOutput, Objective, ReplayObjective
 from elite_lightning.rollouts import Group
 from elite_lightning.update import Term
 
@@ -85,9 +85,7 @@ def policy_count(objective: Objective, tensors: GroupTensors) -> Tensor:
     It counts responses without advantage too, although they are not scored: their loss is 0, their place in the mean
     is not.
     """
-    lengths = tensors.lengths[tensors.counted]
-    mask = torch.arange(int(lengths.max()) if len(lengths) else 0)[None, :] < lengths[:, None]
-    return objective.denominator(mask)
+    return objective.denominator(_mask(tensors.lengths[tensors.counted].tolist()))
 
 
 def policy_term(
@@ -119,9 +117,7 @@ def policy_term(
 
     def loss(batch: TokenBatch, logprobs: Tensor, indices: list[int]) -> LossOutput:
         mask = batch.response_mask
-        old = torch.zeros(mask.shape, device=logprobs.device)
-        sampled = [logprob for i in indices for logprob in kept[i][0].completions[kept[i][1]].logprobs]
-        old[mask] = torch.tensor(sampled, device=logprobs.device)
+        old = _padded(mask, [kept[i][0].completions[kept[i][1]].logprobs for i in indices])
         # An empty micro-batch has one row, without a response.
         advantage = torch.tensor([kept[i][2] for i in indices] or [0.0], device=logprobs.device)
         ref_logprobs = reference(batch) if reference is not None else None
@@ -130,18 +126,48 @@ def policy_term(
     return Term("policy", weight, rows, loss)
 
 
-def replay_term(rows: Sequence[TokenRow], weights: Sequence[float], denominator: Tensor, weight: float) -> Term:
-    """The replay term: length-normalised negative log-likelihood of stored responses.
+def replay_total(objective: ReplayObjective, rows: Sequence[TokenRow], weights: Sequence[float]) -> Tensor:
+    """This rank's part of the replay term's denominator, float32."""
+    return objective.denominator(_mask([len(row.response_ids) for row in rows]), torch.tensor([*map(float, weights)]))
+
+
+def replay_term(
+    objective: ReplayObjective,
+    rows: Sequence[TokenRow],
+    weights: Sequence[float],
+    denominator: Tensor,
+    weight: float,
+    base_logprobs: Sequence[Sequence[float]] | None = None,
+) -> Term:
+    """The replay term over stored responses.
 
     Args:
+        objective: Turns log-probabilities of stored responses into a loss.
         rows: Plain prompts and stored responses of this rank.
         weights: Relative weight of each.
-        denominator: Sum of the weights over all ranks, scalar.
+        denominator: Global total, scalar.
         weight: Share of this term in the mixture.
+        base_logprobs: Log-probabilities of each response's tokens under the base policy; given when the objective
+            needs them.
     """
 
     def loss(batch: TokenBatch, logprobs: Tensor, indices: list[int]) -> LossOutput:
+        mask = batch.response_mask
+        # An empty micro-batch has one row, without a response.
         relative = torch.tensor([weights[i] for i in indices] or [0.0], device=logprobs.device)
-        return LossOutput(length_normalised_nll(logprobs, batch.response_mask, denominator, relative), {})
+        base = None if base_logprobs is None else _padded(mask, [base_logprobs[i] for i in indices])
+        return objective.loss(logprobs, mask, relative, denominator, base_logprobs=base)
 
     return Term("replay", weight, rows, loss)
+
+
+def _mask(lengths: Sequence[int]) -> Tensor:
+    """Bool `[rows, longest]`: True on each row's tokens."""
+    return torch.arange(max(lengths, default=0))[None, :] < torch.tensor(lengths, dtype=torch.int64)[:, None]
+
+
+def _padded(mask: Tensor, rows: Sequence[Sequence[float]]) -> Tensor:
+    """Float32, of the mask's shape: the rows' values where it is True, 0 elsewhere."""
+    padded = torch.zeros(mask.shape, device=mask.device)
+    padded[mask] = torch.tensor([value for row in rows for value in row], device=mask.device)
+    return padded

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 
 class Reason(StrEnum):
@@ -76,11 +76,21 @@ class Verdict:
         return self.reason is not Reason.VERIFIER_FAILURE
 
 
+Cells = Literal["both", "approach", "structure"]
+"""What tells the cells of an archive apart: approach and structure, or one of them alone."""
+
+
 class Cell(NamedTuple):
     """Where a solution is filed: how it solves the problem, and the binned shape of its syntax tree."""
 
     approach: str
     structure: str
+
+    def projected(self, cells: Cells) -> Cell:
+        """The cell with only what tells cells apart; the rest is left empty."""
+        if cells == "both":
+            return self
+        return Cell(self.approach, "") if cells == "approach" else Cell("", self.structure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +115,8 @@ class Elite:
 
     Args:
         problem_id: The problem that it solves.
-        cell: The cell that it realises, whatever approach was asked for.
+        cell: The cell that it realises, whatever approach was asked for; approach and structure, even where the
+            archive tells cells apart by one of them alone.
         response: The text that is replayed.
         solution: What was extracted from it.
         token_ids: The response as the tokenizer writes it, end-of-sequence included: exactly what is replayed.

@@ -75,7 +75,12 @@ class TermResult:
     seconds: float
 
 
-def accumulate_gradients(terms: Sequence[Term], token_budget: int, passes: Passes) -> dict[str, TermResult]:
+def accumulate_gradients(
+    terms: Sequence[Term],
+    token_budget: int,
+    passes: Passes,
+    after_term: Callable[[str, bool], None] | None = None,
+) -> dict[str, TermResult]:
     """Run all forward and backward passes of one optimizer step.
 
     Every rank runs equally many, padded with empty ones that add exactly nothing: a rank that skipped a pass would
@@ -85,6 +90,8 @@ def accumulate_gradients(terms: Sequence[Term], token_budget: int, passes: Passe
         terms: The terms of the loss; the same names in the same order on every rank.
         token_budget: Most tokens of a micro-batch, padding included.
         passes: How passes are run.
+        after_term: Called on every rank after a term's passes with its name and whether it is the last one; must leave
+            gradients as they are.
 
     Returns:
         Term to what became of it.
@@ -102,6 +109,8 @@ def accumulate_gradients(terms: Sequence[Term], token_budget: int, passes: Passe
             result.loss = result.loss + output.loss.detach()
             result.metrics = merge_metrics([result.metrics, output.metrics])
         results[term.name].seconds = time.perf_counter() - started
+        if after_term is not None:
+            after_term(term.name, term is terms[-1])
     return results
 
 

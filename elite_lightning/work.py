@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elite_lightning.types import Problem
+from elite_lightning.types import Cell, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,18 @@ class ReplayItem:
         response: Response text.
         weight: Relative weight in the replay loss.
         token_ids: The response's recorded tokens, end-of-sequence included; None encodes `response`.
+        base_logprobs: Log-probability of each of them under the policy as it was before training; None if not known.
+        problem_id: The problem that it solves; None for a demonstration.
+        cell: Where the archive has it; None for a demonstration.
     """
 
     prompt: str
     response: str
     weight: float = 1.0
     token_ids: tuple[int, ...] | None = None
+    base_logprobs: tuple[float, ...] | None = None
+    problem_id: str | None = None
+    cell: Cell | None = None
 
 
 class StepBatch:

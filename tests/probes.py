@@ -33,3 +33,11 @@ class RecordGradients(pl.Callback):
         if trainer.is_global_zero:
             gradient = torch.cat([p.grad.flatten() for p in pl_module.parameters()])
             torch.save(gradient, os.path.join(os.environ["TOY_GRADIENTS"], f"{trainer.global_step}.pt"))
+
+
+class RecordTokens(pl.Callback):
+    """Writes down how many tokens each step was given to replay; the toy's responses have a token a byte and an end."""
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        with open(os.path.join(trainer.default_root_dir, "tokens.jsonl"), "a") as file:
+            file.write(f'{{"replayed": {sum(len(item.response) + 1 for item in batch.replay)}}}\n')

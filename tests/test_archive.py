@@ -113,6 +113,38 @@ def test_the_archive_equals_a_brute_force_over_the_whole_history(history):
     assert all(made.cells(p) == tuple(sorted(made.cells(p))) for p in made.problem_ids)
 
 
+@pytest.mark.parametrize("cells", ["approach", "structure"])
+def test_told_apart_by_a_part_a_cell_keeps_the_shortest_and_its_whole_name(tmp_path, cells):
+    made = EliteArchive(judge, encode, {}, cells)
+    responses = ("join/one/aaa", "join/two/bb", "in/two/c", "in/one/aaaaaa", "in/one/d", "not in/two/")
+    outcomes = [made.insert(P, response) for response in responses]
+    if cells == "approach":
+        assert outcomes == ["inserted", "replaced", "inserted", "not_shorter", "not_shorter", "inserted"]
+        expected = {"in/two/c", "join/two/bb", "not in/two/"}
+        assert made.cells("p") == (("in", ""), ("join", ""), ("not in", ""))
+    else:
+        assert outcomes == ["inserted", "inserted", "replaced", "not_shorter", "replaced", "not_shorter"]
+        expected = {"in/one/d", "in/two/c"}
+        assert made.cells("p") == (("", "one"), ("", "two"))
+    assert {f"{e.cell.approach}/{e.cell.structure}/{e.solution}" for e in made.elites("p")} == expected
+    made.save(tmp_path / "archive.jsonl")
+    loaded = EliteArchive.load(tmp_path / "archive.jsonl", {})
+    assert (loaded.elites("p"), loaded.cells("p")) == (made.elites("p"), made.cells("p"))
+    assert loaded.elites("p") == tuple(sorted(loaded.elites("p"), key=lambda elite: elite.cell))
+
+
+def test_a_file_that_has_a_part_twice_is_refused_with_the_line(tmp_path):
+    path = saved(tmp_path)  # join/one, join/two and in/one of one problem, join/one of another
+    manifest = json.loads(manifest_path(path).read_text())
+    for cells, line in (("approach", 3), ("structure", 2)):
+        manifest_path(path).write_text(json.dumps(manifest | {"cells": cells}))
+        with pytest.raises(ArchiveError, match=rf"line {line}: its problem has that {cells} already"):
+            EliteArchive.load(path, {})
+    manifest_path(path).write_text(json.dumps(manifest | {"cells": "shape"}))
+    with pytest.raises(ArchiveError, match=r"cells must be one of both, approach, structure, got 'shape'"):
+        EliteArchive.load(path, {})
+
+
 def test_the_file_can_be_read_without_us(tmp_path):
     path = saved(tmp_path)
     lines = [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]

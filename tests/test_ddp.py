@@ -2,15 +2,18 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 from conftest import run_process
 from test_resume import training_rows
 
+from elite_lightning.replay_records import read_replayed
+
 TWO_RANKS = ("--trainer.devices", "2", "--trainer.strategy", "ddp")
 # So few tokens a pass that the ranks need different numbers of passes.
-CUT_SMALL = ("--model.micro_batch_tokens", "40")
+CUT_SMALL = ("--model.micro_batch_tokens", "40", "--model.gradient_norms_every", "3")
 PROBES = '[{"class_path": "probes.RecordGradients"}, {"class_path": "probes.KillAt"}]'
 RECORDING = ("--trainer.callbacks", PROBES)
 
@@ -49,6 +52,19 @@ def test_two_ranks_go_all_the_way_and_compute_what_one_computes(two_ranks, cli, 
     for ours, theirs in zip(training_rows(run), training_rows(alone), strict=True):
         assert ours.keys() == theirs.keys()
         assert ours == pytest.approx(theirs, abs=1e-6)
+    for ours, theirs in zip(rows_of(run, "gradient_cosine"), rows_of(alone, "gradient_cosine"), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-5)
+    assert [row["step"] for row in rows_of(run, "gradient_cosine")] == [0, 3, 6]
+    for ours, theirs in zip(rows_of(run, "replay_nll"), rows_of(alone, "replay_nll"), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-5)
+    for ours, theirs in zip(*map(read_replayed, (run / "replay.jsonl", alone / "replay.jsonl")), strict=True):
+        assert replace(ours, nll=0.0) == replace(theirs, nll=0.0)
+        assert ours.nll == pytest.approx(theirs.nll, abs=1e-5)
+
+
+def rows_of(run, part):
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if any(part in name for name in row)]
 
 
 def assert_complete(run):

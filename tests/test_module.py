@@ -68,7 +68,7 @@ def module_of(tiny_policy, **settings):
     return EliteModule(**{"domain": LetterDomain(), "path": str(tiny_policy), "optimizer": unclipped, **settings})
 
 
-def step_once(module, steps=1, engine=True, problems_per_step=4, replay_per_step=5):
+def step_once(module, steps=1, engine=True, problems_per_step=4, replay_per_step=5, logger=False):
     """Run optimizer steps; returns the last gradient, what was logged, and the engine."""
     module.configure_model()
     if engine:
@@ -81,7 +81,7 @@ def step_once(module, steps=1, engine=True, problems_per_step=4, replay_per_step
         problems_per_rollout=3,
     )
     gradient = Gradient()
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    quiet = {"logger": logger, "log_every_n_steps": 1, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = pl.Trainer(
         max_steps=steps,
         limit_val_batches=0,
@@ -183,6 +183,29 @@ def test_metrics_of_a_step_are_those_of_its_responses(tiny_policy):
     assert logged["train/entropy"] == pytest.approx(-sum(logprobs) / len(logprobs))
     assert logged["train/loss"] == pytest.approx(0.7 * logged["train/loss_policy"] + 0.3 * logged["train/loss_replay"])
     assert logged["train/verifier_failures"] == 0
+
+
+def test_the_counts_of_a_step_are_those_of_its_responses(tiny_policy):
+    module = module_of(tiny_policy, micro_batch_tokens=40)
+    _, logged, engine = step_once(module)
+    problems = {tuple(module.codec.encode_prompt(module.domain.prompt(p))): p for p in letter_problems("train", 8)}
+    groups = {}
+    for prompt, completion in engine.given:
+        groups.setdefault(prompt, []).append(completion)
+    scored = judged = calls = 0
+    for prompt, completions in groups.items():
+        ended = [c for c in completions if c.finish_reason is FinishReason.STOP]
+        right = sum(LetterDomain().verify(problems[prompt], c.text).correct for c in ended)
+        scored += GROUP * (0 < right < GROUP)
+        judged, calls = judged + len(ended), calls + len({c.text for c in ended})
+    assert 0 < scored < 16 > judged > calls  # else the comparison would show little
+    assert logged["train/generations"] == 16
+    assert logged["train/generated_tokens"] == sum(len(c.token_ids) for _, c in engine.given)
+    assert logged["train/prompt_tokens"] == sum(map(len, groups))
+    assert (logged["train/judged_responses"], logged["train/verifier_calls"]) == (judged, calls)
+    assert logged["train/scored_responses"] == scored
+    assert logged["train/replayed_responses"] == 5
+    assert logged["train/replayed_tokens"] == sum(map(len, ["a", "bcd", "dd", "cabb", "a"])) + 5
 
 
 class Crashing(LetterDomain):

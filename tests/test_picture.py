@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from elite_lightning.evaluation import ProblemCounts
-from elite_lightning.picture import draw_over_k, powers_of_two
+from elite_lightning.metrics import powers_of_two
+from elite_lightning.picture import draw_over_k
 
 
 def test_powers_of_two():

@@ -43,6 +43,7 @@ def test_a_killed_training_resumes_bit_for_bit(straight, cli, toy_config, tmp_pa
 
     assert (run / "archive.jsonl").read_bytes() == (straight / "archive.jsonl").read_bytes()
     assert training_rows(run) == training_rows(straight)
+    assert (run / "replay.jsonl").read_bytes() == (straight / "replay.jsonl").read_bytes()
     assert samples(run, 0) == samples(straight, 0)
     assert samples(run, 8) == samples(straight, 8)
     resumed, undisturbed = parameters(run), parameters(straight)

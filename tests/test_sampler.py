@@ -1,9 +1,10 @@
 """Balance at every moment, one stream for all ranks, and a counter that is all there is to save."""
 
+import hashlib
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elite_lightning.errors import UsageError
@@ -62,10 +63,23 @@ def test_a_state_of_something_else_is_refused_and_changes_nothing():
         assert sampler.drawn == 0
 
 
+@settings(max_examples=40, deadline=None)
+@given(ARCHIVES, SEEDS, st.integers(1, 60))
+def test_what_groups_are_made_from_decides_the_digest_and_not_the_draws(groups, seed, drawn):
+    plain, made = BalancedSampler(groups, seed), BalancedSampler(groups, seed, "elites by cell")
+    assert plain.take(drawn) == made.take(drawn)
+    for other in (plain, BalancedSampler(groups, seed, "elites alike")):
+        with pytest.raises(UsageError, match="or to another balancing"):
+            other.load_state_dict(made.state_dict())
+    again = BalancedSampler(groups, seed, "elites by cell")
+    again.load_state_dict(made.state_dict())
+    assert again.take(20) == made.take(20)
+
+
 def test_nothing_to_draw_from_is_an_error():
     with pytest.raises(UsageError, match="no problem"):
         BalancedSampler({})
-    with pytest.raises(UsageError, match="'b': it has 0 cells"):
+    with pytest.raises(UsageError, match="'b': it has 0 items"):
         BalancedSampler({"a": 1, "b": 0})
 
 
@@ -104,3 +118,11 @@ def test_the_first_draws_stay_what_they_were():
     # A stored position is worth something only if the next release draws the same.
     draws = BalancedSampler({"a": 3, "b": 1, "c": 2}, seed=7).take(9)
     assert draws == [(p, int(c)) for p, c in ("b0", "c0", "a2", "c1", "b0", "a1", "b0", "c0", "a0")]
+
+
+def test_a_stored_position_stays_what_it_was():
+    # The digest as the first release wrote it: a checkpoint of that time can be gone on with.
+    sampler = BalancedSampler({"c": 2, "a": 3, "b": 1}, seed=7)
+    digest = hashlib.sha256(b'[["a", 3], ["b", 1], ["c", 2]]').hexdigest()
+    sampler.load_state_dict({"drawn": 4, "seed": 7, "digest": digest})
+    assert sampler.take(2) == [("b", 0), ("a", 1)]

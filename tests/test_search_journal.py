@@ -2,18 +2,20 @@
 
 import json
 import sqlite3
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from elite_lightning.archive import Outcome
-from elite_lightning.search import Attempt, JournalError, SearchJournal
+from elite_lightning.search import Attempt, JournalError, SearchJournal, SearchReport
 from elite_lightning.types import Cell
 
 META = {"method": "map_elites", "seed_samples": 8, "sampling.temperature": 1.0, "domain": "abc"}
 ATTEMPTS = [
     Attempt(0, 0, 0, "p", None, (), "SELECT\n'ü\0'", "SELECT 'ü'", Outcome.INSERTED, 1.0, Cell("in", "flat")),
     Attempt(1, 0, 0, "q", None, (), "", None, Outcome.NO_SOLUTION, 0.0, None),
-    Attempt(2, 0, 1, "p", "join", (0,), "x", "x", Outcome.WRONG_RESULT, 0.25, None),
+    Attempt(2, 0, 1, "p", "join", (0,), "x", "x", Outcome.WRONG_RESULT, 0.25, None, 7),
     Attempt(3, 1, 0, "p", "join", (0, 2), "y", "y", Outcome.REPLACED, 1.0, Cell("in", "flat")),
 ]
 
@@ -41,6 +43,23 @@ def test_other_tools_can_read_it(tmp_path):
     assert rows[3] == (3, "join", "[0, 2]", "replaced", "in")
     meta = dict(sqlite3.connect(path).execute("SELECT * FROM meta"))
     assert {key: json.loads(value) for key, value in meta.items()} == META
+
+
+def test_a_journal_of_the_release_before_is_read_and_gone_on_with(tmp_path):
+    """It had no column for tokens."""
+    path = tmp_path / "search.sqlite"
+    with SearchJournal(path, META) as journal:
+        journal.append([replace(a, tokens=None) for a in ATTEMPTS[:3]])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE attempts DROP COLUMN tokens")
+        connection.execute("PRAGMA user_version = 1")
+    for meta in (None, META):
+        with SearchJournal(path, meta) as journal:
+            assert list(journal.attempts()) == [replace(a, tokens=None) for a in ATTEMPTS[:3]]
+    with SearchJournal(path, META) as journal:
+        journal.append([replace(ATTEMPTS[3], tokens=5)])
+        assert [a.tokens for a in journal.attempts()] == [None, None, None, 5]
+        assert SearchReport.of(journal.attempts(), 2).generated_tokens is None
 
 
 def test_a_batch_is_written_whole_or_not_at_all(tmp_path):
@@ -81,12 +100,12 @@ def test_other_files_are_refused_and_left_alone(tmp_path):
     connection.close()
     SearchJournal(newer, META).close()
     with sqlite3.connect(newer) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 3")
     connection.close()
     for path, message in [
         (text, "file is not a database; move it away"),
         (database, "is not a search journal; move it away"),
-        (newer, "is of version 2, this release reads version 1"),
+        (newer, "is of version 3, this release reads version 2"),
         (tmp_path, "unable to open database file"),
     ]:
         before = path.read_bytes() if path.is_file() else None

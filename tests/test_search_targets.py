@@ -142,7 +142,9 @@ def test_every_setting_changes_the_fingerprint():
         SearchSettings(seed=1),
         SearchSettings(sampling=Sampling(temperature=0.5)),
         SearchSettings(use_success_rates=False),
+        SearchSettings(cells="approach"),
+        SearchSettings(cells="structure"),
     ]
     prints = {settings.fingerprint("map_elites") for settings in [SearchSettings(), *changed]}
-    assert len(prints | {SearchSettings().fingerprint("iid")}) == 6
+    assert len(prints | {SearchSettings().fingerprint("iid")}) == 8
     assert SearchSettings().flat()["sampling.temperature"] == 1.0

@@ -1,7 +1,9 @@
 """Rarefied strategy counts against every subset of the samples, and the metrics on two ranks."""
 
 from collections import Counter
-from itertools import combinations
+from fractions import Fraction
+from itertools import combinations, product
+from math import comb, prod
 
 import numpy as np
 import pytest
@@ -12,7 +14,11 @@ from hypothesis import strategies as st
 from elite_lightning.metrics import (
     DistinctStrategies,
     PassAtK,
+    effective_strategies,
+    extra_strategies,
+    gini_simpson,
     pass_at_k,
+    rarefaction,
     rarefied_strategies,
     strategies_among_correct,
 )
@@ -55,9 +61,63 @@ def test_among_correct_samples_accuracy_does_not_matter(answers):
         assert strategies_among_correct(counts_of(answers), k) == pytest.approx(brute_force(correct, k), abs=1e-12)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 60), min_size=3, max_size=3), min_size=1, max_size=5), st.data())
+def test_many_problems_at_once_equal_exact_fractions(counts, data):
+    spare = data.draw(st.lists(st.integers(1, 60), min_size=len(counts), max_size=len(counts)))
+    n = [sum(row) + more for row, more in zip(counts, spare, strict=True)]
+    k = data.draw(st.integers(1, min(n)))
+    exact = [
+        sum(1 - Fraction(comb(total - c, k), comb(total, k)) for c in row) for row, total in zip(counts, n, strict=True)
+    ]
+    assert rarefaction(counts, n, k).tolist() == pytest.approx([float(value) for value in exact], abs=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples)
+def test_extra_strategies_are_those_beyond_the_first_right_one(answers):
+    for k in range(1, len(answers) + 1):
+        subsets = list(combinations(answers, k))
+        beyond = sum(max(0, len(set(subset) - {None}) - 1) for subset in subsets)
+        expected = float(Fraction(beyond, len(subsets)))
+        assert extra_strategies(counts_of(answers), len(answers), k) == pytest.approx(expected, abs=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples.filter(lambda answers: sum(map(bool, answers)) >= 2))
+def test_the_gini_simpson_index_is_the_share_of_pairs_that_differ(answers):
+    pairs = list(combinations([answer for answer in answers if answer is not None], 2))
+    exact = float(Fraction(sum(one != other for one, other in pairs), len(pairs)))
+    assert float(gini_simpson(counts_of(answers))) == pytest.approx(exact, abs=1e-12)
+    assert float(gini_simpson([*counts_of(answers), 0])) == float(gini_simpson(counts_of(answers)))
+
+
+def test_the_gini_simpson_index_estimates_that_of_the_policy_without_bias():
+    """Over every sequence of four draws from known shares, weighted by its chance."""
+    shares = {"join": Fraction(1, 2), "in": Fraction(1, 3), "exists": Fraction(1, 6)}
+    expected = Fraction(0)
+    for drawn in product(shares, repeat=4):
+        chance = prod(shares[strategy] for strategy in drawn)
+        expected += chance * Fraction(float(gini_simpson(counts_of(drawn)))).limit_denominator(1000)
+    assert expected == 1 - sum(share**2 for share in shares.values())
+
+
+def test_effective_strategies_undo_the_index_and_are_infinite_where_no_two_agree():
+    assert effective_strategies([0.0, 0.5, 0.75]).tolist() == [1.0, 2.0, 4.0]
+    assert gini_simpson([[5, 0], [1, 1]]).tolist() == [0.0, 1.0]
+    assert effective_strategies(gini_simpson([1, 1])) == np.inf
+    assert np.isnan(effective_strategies(np.nan))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: gini_simpson([[2, 1], [1, 0]]), "at least 2 correct samples .* got 1"),
+        (lambda: gini_simpson([3, -1]), "no negative count"),
+        (lambda: effective_strategies([0.5, 1.01]), "within 0..1"),
+        (lambda: effective_strategies(-0.01), "within 0..1"),
+        (lambda: rarefaction([[1], [1]], [4, 2], 3), "k=3 needs at least 3"),
+        (lambda: extra_strategies([3, 3], 5, 2), "more than the 5 samples"),
         (lambda: rarefied_strategies([1], 4, 5), "at least 5 samples"),
         (lambda: rarefied_strategies([], 4, 5), "at least 5 samples"),
         (lambda: rarefied_strategies([3, 3], 5, 2), "more than the 5 samples"),

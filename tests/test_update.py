@@ -8,6 +8,7 @@ from conftest import tiny_model
 
 from elite_lightning.batching import TokenRow
 from elite_lightning.logprobs import response_logprobs
+from elite_lightning.objectives import ReplayNll
 from elite_lightning.terms import replay_term
 from elite_lightning.update import Passes, accumulate_gradients
 
@@ -47,7 +48,7 @@ class Counting:
 def gradient_of(rows, token_budget, others_need=0):
     model = tiny_model().eval()
     counting = Counting(model, others_need)
-    terms = [replay_term(rows, [1.0] * len(rows), torch.tensor(3.0), weight) for weight in (0.25, 0.75)]
+    terms = [replay_term(ReplayNll(), rows, [1.0] * len(rows), torch.tensor(3.0), weight) for weight in (0.25, 0.75)]
     results = accumulate_gradients(terms, token_budget, counting.as_passes())
     return torch.cat([p.grad.flatten() for p in model.parameters()]), results, counting
 

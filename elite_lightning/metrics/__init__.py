@@ -2,7 +2,16 @@
 
 from elite_lightning.metrics.accumulators import DistinctStrategies, PassAtK, PerProblem, key_id
 from elite_lightning.metrics.bootstrap import Difference, Interval, bootstrap_interval, paired_bootstrap_difference
-from elite_lightning.metrics.estimators import pass_at_k, rarefied_strategies, strategies_among_correct
+from elite_lightning.metrics.estimators import (
+    effective_strategies,
+    extra_strategies,
+    gini_simpson,
+    pass_at_k,
+    powers_of_two,
+    rarefaction,
+    rarefied_strategies,
+    strategies_among_correct,
+)
 from elite_lightning.metrics.interpretations import BothAtK, EitherAtK, both_at_k, either_at_k
 
 __all__ = [
@@ -15,10 +24,15 @@ __all__ = [
     "PerProblem",
     "bootstrap_interval",
     "both_at_k",
+    "effective_strategies",
     "either_at_k",
+    "extra_strategies",
+    "gini_simpson",
     "key_id",
     "paired_bootstrap_difference",
     "pass_at_k",
+    "powers_of_two",
+    "rarefaction",
     "rarefied_strategies",
     "strategies_among_correct",
 ]

@@ -23,7 +23,9 @@ class Attempt:
         solution: What was extracted from it, or None.
         outcome: What became of it.
         reward: The verdict's reward.
-        cell: The cell that it realises, whatever was asked for; None unless it is correct.
+        cell: The whole cell that it realises, whatever was asked for and whatever tells cells apart; None unless it is
+            correct.
+        tokens: Sampled tokens, end-of-sequence included; None where an earlier release did not write them down.
     """
 
     id: int
@@ -37,3 +39,4 @@ class Attempt:
     outcome: Outcome
     reward: float
     cell: Cell | None
+    tokens: int | None = None

@@ -113,7 +113,18 @@ class ArchiveSearch(ABC):
             judge: See `EliteArchive`.
             fingerprints: Hashes of all that the elites depend on, by name.
         """
-        return EliteArchive(judge, self.codec.encode_response, fingerprints)
+        return self.empty_archive(judge, fingerprints)
+
+    def empty_archive(
+        self, judge: Callable[[Problem, str], Judgement], fingerprints: Mapping[str, str]
+    ) -> EliteArchive:
+        """An empty archive with an elite a cell: what the search itself goes by, whatever `store` keeps.
+
+        Args:
+            judge: See `EliteArchive`.
+            fingerprints: Hashes of all that the elites depend on, by name.
+        """
+        return EliteArchive(judge, self.codec.encode_response, fingerprints, self.settings.cells)
 
     def run(self) -> EliteArchive:
         """Search this rank's share, from where an earlier process stopped, to the end of the budget.
@@ -161,7 +172,7 @@ class ArchiveSearch(ABC):
 
     def _search(self, approaches: Approaches, fingerprints: Mapping[str, str], budget: int) -> EliteArchive:
         """Carry out rounds until `budget` attempts are made."""
-        archive = EliteArchive(approaches.judge, self.codec.encode_response, fingerprints)
+        archive = self.empty_archive(approaches.judge, fingerprints)
         state = SearchState(archive, self.problems, approaches.targets)
         with SearchJournal(self.journal_path(self.rank), self.meta(self.rank)) as journal:
             runner = RoundRunner(
@@ -210,7 +221,7 @@ class ArchiveSearch(ABC):
         Raises:
             JournalError: If a journal is missing.
         """
-        return SearchReport.of(self._all_attempts(), len(self.all_problems))
+        return SearchReport.of(self._all_attempts(), len(self.all_problems), self.settings.cells)
 
     def journal_path(self, rank: int) -> Path:
         """The journal of one rank: `search.sqlite`, or `search.rank1.sqlite` and so on for several ranks."""

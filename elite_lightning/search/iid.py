@@ -15,8 +15,8 @@ from elite_lightning.types import Judgement, Problem
 class IidSearch(ArchiveSearch):
     """Asks every problem as often as any other, without a target and without a parent.
 
-    Of the settings it uses the budget, the sizes of rounds and batches, sampling and seed. Its seed samples are those
-    of `MapElitesSearch` with the same settings.
+    Of the settings it uses the budget, the sizes of rounds and batches, cells, sampling and seed. Its seed samples are
+    those of `MapElitesSearch` with the same settings.
 
     Args:
         keeping: What the merged archive keeps of the correct samples; None is an elite a cell, as in every search. The
@@ -37,7 +37,7 @@ class IidSearch(ArchiveSearch):
         if self.keeping is None:
             return super().store(judge, fingerprints)
         named = {**fingerprints, **self.keeping.fingerprints}
-        return SampleArchive(judge, self.codec.encode_response, named, self.keeping)
+        return SampleArchive(judge, self.codec.encode_response, named, self.keeping, self.settings.cells)
 
     def turn(self, problem: Problem, state: SearchState) -> int:
         """Few attempts first."""

@@ -20,7 +20,7 @@ from elite_lightning.search.attempt import Attempt
 from elite_lightning.types import Cell
 
 _APPLICATION_ID = 0x454C4954  # "ELIT": tells our files from other people's databases
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2  # 1 had no tokens
 _VOCABULARY = "vocabulary"  # found out by the search itself, so no part of what it must have been started with
 _SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -36,7 +36,8 @@ _SCHEMA = (
         outcome TEXT NOT NULL,
         reward REAL NOT NULL,
         approach TEXT,             -- of the realised cell; NULL: not correct
-        structure TEXT
+        structure TEXT,
+        tokens INTEGER             -- sampled, end-of-sequence included; NULL: written by an earlier release
     )""",
     "CREATE INDEX attempts_batch ON attempts (round, batch)",
     f"PRAGMA application_id = {_APPLICATION_ID}",
@@ -84,11 +85,12 @@ class SearchJournal:
                 *(a.id, a.round, a.batch, a.problem_id, a.asked, json.dumps(a.parents), a.response, a.solution),
                 *(a.outcome.value, a.reward),
                 *(a.cell or (None, None)),
+                a.tokens,
             )
             for a in attempts
         ]
         with self._transaction():
-            self._connection.executemany(f"INSERT INTO attempts VALUES ({','.join('?' * 12)})", rows)
+            self._connection.executemany(f"INSERT INTO attempts VALUES ({','.join('?' * 13)})", rows)
 
     def batch(self, round_: int, batch: int) -> list[Attempt]:
         """The attempts of one batch in their order; none if it was not written."""
@@ -143,7 +145,7 @@ class SearchJournal:
         with self._errors():
             is_new = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
             if not (is_new and meta is not None):
-                self._check_version()
+                self._upgrade(self._version())
             # A writer that is killed leaves readers and the next writer a consistent file.
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
@@ -157,16 +159,24 @@ class SearchJournal:
             rows = [(key, json.dumps(value)) for key, value in meta.items()]
             self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
 
-    def _check_version(self) -> None:
+    def _version(self) -> int:
         application = self._connection.execute("PRAGMA application_id").fetchone()[0]
-        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
         if application != _APPLICATION_ID:
             raise JournalError(f"{self.path} is not a search journal; move it away or choose another run folder")
-        if version != _SCHEMA_VERSION:
+        if not 1 <= version <= _SCHEMA_VERSION:
             raise JournalError(
                 f"the search journal {self.path} is of version {version}, this release reads version "
                 f"{_SCHEMA_VERSION}; finish it with the release that wrote it, or choose another run folder"
             )
+        return version
+
+    def _upgrade(self, version: int) -> None:
+        """Bring a file of an earlier release to this one's columns; its attempts stay as they are."""
+        if version < 2:
+            with self._transaction():
+                self._connection.execute("ALTER TABLE attempts ADD COLUMN tokens INTEGER")
+                self._connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def _check_meta(self, meta: Mapping[str, Any]) -> None:
         stored = {key: json.loads(value) for key, value in self._connection.execute("SELECT * FROM meta")}
@@ -208,7 +218,7 @@ def _advice(error: sqlite3.Error) -> str:
 
 
 def _attempt(row: Sequence[Any]) -> Attempt:
-    *fields, approach, structure = row
+    *fields, approach, structure, tokens = row
     id_, round_, batch, problem_id, asked, parents, response, solution, outcome, reward = fields
     return Attempt(
         id=id_,
@@ -222,4 +232,5 @@ def _attempt(row: Sequence[Any]) -> Attempt:
         outcome=Outcome(outcome),
         reward=reward,
         cell=None if approach is None else Cell(approach, structure),
+        tokens=tokens,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from elite_lightning.archive import Outcome
 from elite_lightning.search.attempt import Attempt
-from elite_lightning.types import Cell
+from elite_lightning.types import Cell, Cells
 
 PLAIN = "plain"
 
@@ -46,6 +46,10 @@ class SearchReport:
         attempts: All attempts.
         outcomes: Attempts by outcome.
         realised: Attempts by (approach asked for or `plain`, approach of the correct solution or the outcome's name).
+        judged_responses: Attempts of whose solution a verdict was asked: they ended by themselves and held one.
+        verifier_calls: Distinct pairs of problem and solution among them, which is how often the verifier ran.
+        generated_tokens: Sampled tokens, end-of-sequence included; None if some attempts were written down by a
+            release that did not count them.
     """
 
     problems: int
@@ -54,24 +58,34 @@ class SearchReport:
     attempts: int
     outcomes: Mapping[Outcome, int]
     realised: Mapping[tuple[str, str], int]
+    judged_responses: int
+    verifier_calls: int
+    generated_tokens: int | None
 
     @classmethod
-    def of(cls, attempts: Iterable[Attempt], problems: int) -> SearchReport:
+    def of(cls, attempts: Iterable[Attempt], problems: int, tell_apart_by: Cells = "both") -> SearchReport:
         """Count.
 
         Args:
             attempts: Of one journal or of several.
             problems: Problems that were searched, those without an attempt included.
+            tell_apart_by: What told the cells of the search apart.
         """
         outcomes: Counter[Outcome] = Counter()
         realised: Counter[tuple[str, str]] = Counter()
         cells: defaultdict[str, set[Cell]] = defaultdict(set)
+        judged: Counter[tuple[str, str]] = Counter()
+        tokens: int | None = 0
         for attempt in attempts:
             outcomes[attempt.outcome] += 1
             realised[attempt.asked or PLAIN, attempt.cell.approach if attempt.cell else attempt.outcome.value] += 1
             if attempt.cell is not None:
-                cells[attempt.problem_id].add(attempt.cell)
-        return cls(problems, len(cells), sum(map(len, cells.values())), outcomes.total(), outcomes, realised)
+                cells[attempt.problem_id].add(attempt.cell.projected(tell_apart_by))
+            if attempt.solution is not None:
+                judged[attempt.problem_id, attempt.solution] += 1
+            tokens = None if tokens is None or attempt.tokens is None else tokens + attempt.tokens
+        elites, spent = sum(map(len, cells.values())), (judged.total(), len(judged), tokens)
+        return cls(problems, len(cells), elites, outcomes.total(), outcomes, realised, *spent)
 
     @property
     def cells_per_problem(self) -> float:
@@ -96,6 +110,9 @@ class SearchReport:
             "elites": self.elites,
             "cells_per_problem": self.cells_per_problem,
             "attempts": self.attempts,
+            "judged_responses": self.judged_responses,
+            "verifier_calls": self.verifier_calls,
+            "generated_tokens": self.generated_tokens,
             "correct_share": self.correct_share,
             "outcomes": {outcome.value: count for outcome, count in sorted(self.outcomes.items())},
             "asked_and_realised": realised,

@@ -23,6 +23,7 @@ class _Candidate:
     request: Request
     response: str
     is_whole: bool
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,12 @@ class RoundRunner:
         seed = derive_seed(self._settings.seed or 0, "generate", self._rank, round_, index)
         groups = self._engine.generate(prompts, samples, self._settings.sampling, seed)
         candidates = [
-            _Candidate(request, _storable(completion.text), completion.finish_reason is FinishReason.STOP)
+            _Candidate(
+                request,
+                _storable(completion.text),
+                completion.finish_reason is FinishReason.STOP,
+                len(completion.token_ids),
+            )
             for request, group in zip(requests, groups, strict=True)
             for completion in group
         ]
@@ -141,6 +147,7 @@ class RoundRunner:
             outcome=outcome,
             reward=judgement.verdict.reward if judgement else 0.0,
             cell=judgement.cell if judgement else None,
+            tokens=candidate.tokens,
         )
 
     def _read_back(self, requests: Sequence[Request], attempts: Sequence[Attempt]) -> None:

@@ -7,7 +7,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elite_lightning.archive import EliteArchive
 from elite_lightning.errors import UsageError
 from elite_lightning.search.approaches import Approaches, LabelledApproaches
 from elite_lightning.search.journal import JournalError, SearchJournal
@@ -71,7 +70,7 @@ class SeedLabels:
         search, vocabulary = self._search, self._vocabulary()
         with self._journal(rank) as journal:
             if journal.vocabulary is None:
-                archive = EliteArchive(approaches.judge, search.codec.encode_response, search.fingerprints)
+                archive = search.empty_archive(approaches.judge, search.fingerprints)
                 problems = {problem.id: problem for problem in search.problems}
                 attempts = relabelled(archive, approaches, search.pool, problems, list(journal.attempts()))
                 journal.relabel(attempts, vocabulary.fingerprint)

@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from elite_lightning.errors import UsageError
-from elite_lightning.types import Sampling
+from elite_lightning.types import Cells, Sampling
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,9 @@ class SearchSettings:
             ones. Only with `use_success_rates`; 0 means never.
         sampling: How tokens are drawn.
         seed: Decides samples, ties and parents. Null takes the seed of the run, `seed_everything`, and 0 without one.
+        cells: What tells the cells of a problem apart: `both` (approach and structure, as in EliteReplay), or
+            `approach` or `structure` alone, for an ablation. The archive has one elite for each. Targets stay
+            approaches in any case.
 
     Raises:
         UsageError: If a value is out of range.
@@ -51,6 +54,7 @@ class SearchSettings:
     min_success_rate: float = 0.02
     sampling: Sampling = field(default_factory=Sampling)
     seed: int | None = None
+    cells: Cells = "both"
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -60,6 +64,8 @@ class SearchSettings:
         for name in ("parent_probability", "min_success_rate"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"search.{name} must lie between 0 and 1, got {getattr(self, name)}")
+        if self.cells not in get_args(Cells):
+            raise UsageError(f"search.cells must be one of {', '.join(get_args(Cells))}, got {self.cells!r}")
         if self.attempts_per_problem < self.seed_samples:
             raise UsageError(
                 f"search.attempts_per_problem must be at least search.seed_samples ({self.seed_samples}), "
@@ -76,8 +82,15 @@ class SearchSettings:
             )
 
     def flat(self) -> dict[str, Any]:
-        """All settings by dotted name, such as `sampling.temperature`."""
-        return _flat(asdict(self))
+        """All settings by dotted name, such as `sampling.temperature`.
+
+        `cells` is left out where it is `both`, as it was before there was a choice: journals and archives of earlier
+        releases stay valid.
+        """
+        settings = asdict(self)
+        if self.cells == "both":
+            del settings["cells"]
+        return _flat(settings)
 
     def fingerprint(self, method: str, labeler: str | None = None) -> str:
         """Hash of the settings and of the way of searching that they belong to.

@@ -63,8 +63,13 @@ class SearchState:
             attempts: As long as `requests`; inserted in the archive already.
         """
         for request, attempt in zip(requests, attempts, strict=True):
-            self.progress[attempt.problem_id].attempts += 1
+            progress = self.progress[attempt.problem_id]
+            progress.attempts += 1
+            if attempt.cell is not None and attempt.outcome.correct:
+                progress.found.add(attempt.cell.approach)
             if attempt.cell is not None and attempt.outcome in (Outcome.INSERTED, Outcome.REPLACED):
+                # By the whole cell, also where an archive tells cells apart by less: what comes later under the same
+                # one takes the same place there, so an elite's entry is always its own.
                 self._origin[attempt.problem_id, attempt.cell] = attempt.id
             # What our own verifier could not judge says nothing about the approach.
             if request.target is not None and attempt.outcome is not Outcome.VERIFIER_FAILURE:

@@ -8,22 +8,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from elite_lightning.search.settings import SearchSettings
-from elite_lightning.types import Cell, Elite
+from elite_lightning.types import Elite
 
 
 @dataclass
 class Progress:
-    """What was spent on one problem.
+    """What was spent on one problem, and which approaches it brought about.
 
     Args:
         attempts: All attempts.
         turns: Rounds after the seed samples that served it.
         asked: Rounds that asked for each approach.
+        found: Approaches of the correct attempts. Where cells are told apart by the approach, each has an elite.
     """
 
     attempts: int = 0
     turns: int = 0
     asked: Counter[str] = field(default_factory=Counter)
+    found: set[str] = field(default_factory=set)
+
+    @property
+    def covered(self) -> tuple[str, ...]:
+        """The approaches that need no more asking for as long as others are left, sorted."""
+        return tuple(sorted(self.found))
 
 
 class SuccessRates:
@@ -64,11 +71,6 @@ def _pairs(covered: Iterable[str], target: str) -> list[tuple[str | None, str]]:
     return [(approach, target) for approach in covered] or [(None, target)]
 
 
-def covered_approaches(cells: Iterable[Cell]) -> tuple[str, ...]:
-    """The approaches of some cells, sorted, each once."""
-    return tuple(sorted({cell.approach for cell in cells}))
-
-
 def choose_target(
     approaches: Sequence[str],
     covered: Sequence[str],
@@ -85,7 +87,7 @@ def choose_target(
 
     Args:
         approaches: The domain's vocabulary.
-        covered: Approaches in which the problem has an elite.
+        covered: Approaches of the problem's correct attempts.
         progress: What was spent on the problem.
         rates: What is known from all problems.
         settings: `use_success_rates` and `min_success_rate`.

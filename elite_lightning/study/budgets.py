@@ -1,0 +1,123 @@
+"""What the arms of a study have spent: per run, with the share of a search that was made once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from elite_lightning.budget import Budget, budget_of
+from elite_lightning.run_folder import RunFolder
+from elite_lightning.study.plan import StudyPlan
+
+_COLUMNS = (
+    ("search: responses", "search", "generations"),
+    ("training: responses", "train", "generations"),
+    ("replayed", "train", "replayed_responses"),
+    ("verifier calls", "both", "verifier_calls"),
+    ("tokens sampled", "both", "generated_tokens"),
+    ("search s", "search", "seconds"),
+    ("training s", "train", "seconds"),
+)
+
+
+def budgets_of(plan: StudyPlan) -> dict[str, dict[str, dict[str, float | None]]]:
+    """What a run of each arm has spent, as a mean over the seeds.
+
+    A shared search counts in whole for every arm that starts from it: it is what one run of that arm would need.
+
+    Args:
+        plan: A study whose runs are finished.
+
+    Returns:
+        Arm to part (`search`, `train`, `evaluate`) to what was spent; see `elite_lightning.budget`. None where an
+        earlier release did not count.
+    """
+    found = {}
+    for name, arm in plan.arms.items():
+        runs = [budget_of(RunFolder(plan.run_dir(name, seed))).to_dict() for seed in plan.seeds]
+        spent = {part: _mean([run[part] for run in runs]) for part in Budget().to_dict()}
+        if arm.search is not None:
+            spent["search"] = dict(budget_of(RunFolder(plan.search_dir(arm.search))).to_dict()["search"])
+        found[name] = spent
+    return found
+
+
+def _mean(parts: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    return {
+        key: None if any(part[key] is None for part in parts) else sum(part[key] for part in parts) / len(parts)
+        for key in parts[0]
+    }
+
+
+def remark(results: Mapping[str, Any]) -> str:
+    """Which arms sample as much as others in training and in their searches, and which do not.
+
+    Args:
+        results: A study's results, budgets included.
+    """
+    trained = {name: arm for name, arm in results["arms"].items() if arm["budget"]["train"]["optimizer_steps"]}
+    lines = [
+        _grouped(what, {arm["label"]: arm["budget"][part]["generations"] for arm in trained.values()})
+        for what, part in (("In training", "train"), ("In its search", "search"))
+    ]
+    return " ".join(lines)
+
+
+def _grouped(what: str, generations: Mapping[str, float | None]) -> str:
+    groups: dict[float | None, list[str]] = {}
+    for label, number in generations.items():
+        groups.setdefault(number, []).append(label)
+    said = "; ".join(
+        f"{'every arm' if len(groups) == 1 else ', '.join(labels)} {_count(number)}"
+        for number, labels in groups.items()
+    )
+    return f"{what}, a run samples as many responses: {said}."
+
+
+def markdown_of_budgets(results: Mapping[str, Any]) -> str:
+    """The table of budgets in Markdown.
+
+    Args:
+        results: A study's results, budgets included.
+    """
+    head = ["arm", *(name for name, _, _ in _COLUMNS)]
+    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * len(_COLUMNS)}"]
+    lines += [f"| {arm['label']} | {' | '.join(_cells(arm['budget']))} |" for arm in results["arms"].values()]
+    return "\n".join(lines) + f"\n\n{remark(results)}\n"
+
+
+def show_budgets(results: Mapping[str, Any], console: Console | None = None) -> None:
+    """Print the table of budgets.
+
+    Args:
+        results: A study's results, budgets included.
+        console: Where to print; the terminal if None.
+    """
+    console = console or Console()
+    table = Table(title="Spent by one run", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("arm")
+    for name, _, _ in _COLUMNS:
+        table.add_column(name, justify="right")
+    for arm in results["arms"].values():
+        table.add_row(arm["label"], *_cells(arm["budget"]))
+    console.print(table)
+    console.print(remark(results), highlight=False)
+
+
+def _cells(budget: Mapping[str, Mapping[str, float | None]]) -> list[str]:
+    return [_count(_value(budget, part, key)) for _, part, key in _COLUMNS]
+
+
+def _value(budget: Mapping[str, Mapping[str, float | None]], part: str, key: str) -> float | None:
+    if part != "both":
+        return budget[part][key]
+    values = [budget[name][key] for name in ("search", "train")]
+    return None if None in values else sum(value for value in values if value is not None)
+
+
+def _count(number: float | None) -> str:
+    return "?" if number is None else f"{number:,.0f}"

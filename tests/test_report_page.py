@@ -255,11 +255,19 @@ def test_a_study_s_results_are_shown_and_checked(tmp_path):
         "settings": {"level": 0.9, "resamples": 100, "ks": [1]},
         "arms": {
             "grpo": {"label": "GRPO", **arm, "figures": {"pass@1": figure}},
-            "elite": {"label": "EliteReplay", **arm, "figures": {"pass@1": wrong}, "budget": budget},
+            "elite": {
+                "label": "EliteReplay",
+                **arm,
+                "figures": {"pass@1": wrong, "gini_simpson": wrong},
+                "budget": budget,
+            },
         },
         "differences": {
             "elite": {
-                "pass@1": {"mean": 0.145, "low": 0.1, "high": 0.2, "low_with_seeds": -0.1, "high_with_seeds": 0.3}
+                "pass@1": {
+                    **{"mean": 0.145, "low": 0.1, "high": 0.2, "low_with_seeds": -0.1, "high_with_seeds": 0.3},
+                    **{"by_seed": [0.3, -0.01], "seeds_above": 1},
+                }
             }
         },
     }
@@ -271,6 +279,9 @@ def test_a_study_s_results_are_shown_and_checked(tmp_path):
     assert "other means than the files of samples give: EliteReplay pass@1." in page.text
     assert "class" not in page.table("differences")["EliteReplay"]["pass@1"]  # with seeds the interval holds 0
     assert re.search(r"not told apart</strong>: .*EliteReplay \(\+0.14 \[-0.10, \+0.30\]\)", page.text)
+    assert "above the reference in 1 of 2 seeds" in page.table("differences")["EliteReplay"]["pass@1"]["title"]
+    assert "gini_simpson" not in page.table("figures")["EliteReplay"]
+    assert float(page.table("all-figures")["EliteReplay"]["gini_simpson"]["data-value"]) == 0.77
     assert ">1,234,567<" in page.text
     assert "90% intervals" in page.text
 

@@ -12,15 +12,16 @@ from test_report_page import Page
 
 import train
 from elite_lightning.errors import UsageError
-from elite_lightning.evaluation import write_samples
+from elite_lightning.evaluation import ProblemCounts, write_samples
 from elite_lightning.html.arms import Arm, arms_of, newest_evaluation
 from elite_lightning.html.command import arms_by_name, main
 from elite_lightning.html.curves import coverage, curve_of, journals_of, read_metrics
-from elite_lightning.html.estimates import Estimate, Estimates
+from elite_lightning.html.estimates import Estimate, Estimates, estimates_of, mean_over_runs
 from elite_lightning.html.pictures import COLOURS, style_of
 from elite_lightning.html.problems import ProblemTexts
 from elite_lightning.html.reading import reading
 from elite_lightning.html.samples import Browsable, browser_data, embedded, read_answers
+from elite_lightning.html.tables import all_names, main_names
 from elite_lightning.search.journal import SearchJournal
 
 
@@ -144,6 +145,25 @@ def test_words_follow_from_the_widest_interval():
     )
     assert reading("pass@1", found, labels) is None
     assert reading("strategies@8", Estimates(found.figures, {}, {}, None, 0.95, 9), labels) is None
+
+
+def test_a_problem_counts_with_the_runs_that_have_its_figure():
+    """As a study's results do: a seed whose samples could not be judged takes no problem away."""
+    full, failed = ProblemCounts(4, 2, (2,)), ProblemCounts(2, 1, (1,))
+    tables = ({"p": full, "q": full}, {"p": failed, "q": failed}, {"p": ProblemCounts(4, 4, (4,)), "q": failed})
+    arm = Arm("a", "A", (), (), tables)
+    assert mean_over_runs(arm, [1, 4])["pass@4"].tolist() == [1.0, 1.0]
+    assert mean_over_runs(arm, [1, 4])["strategies@1"].tolist() == pytest.approx([2 / 3, 0.5])
+    found = estimates_of([arm], [4, 8], None, None).figures["a"]
+    assert found["pass@4"].by_seed == (1.0, None, 1.0)
+    assert list(found) == ["pass@4", "strategies@4"]
+
+
+def test_the_first_tables_have_few_columns_and_the_others_all():
+    names = [f"{kind}@{2**n}" for kind in ("pass", "strategies", "strategies_among_correct") for n in range(8)]
+    found = Estimates({"r": dict.fromkeys([*names, "gini_simpson"], Estimate(1.0, 0.5, 1.5))}, {}, {}, None, 0.95, 9)
+    assert main_names(found) == [f"pass@{k}" for k in (1, 8, 32, 128)] + [f"strategies@{k}" for k in (8, 32, 128)]
+    assert all_names(found) == [name for name in [*names, "gini_simpson"] if name != "strategies@1"]
 
 
 def test_arms_keep_their_colours_apart():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -27,16 +27,18 @@ class Estimate:
         low: Lower end of the interval over problems.
         high: Upper end of the interval over problems.
         with_seeds: The wider interval, over problems and seeds, where it is known.
-        by_seed: The figure of each run alone.
+        by_seed: The figure of each run alone; None for a run without one.
         problems: Problems that have the figure.
+        seeds_above: Of a difference, in how many seeds the arm lies above the reference.
     """
 
     mean: float
     low: float
     high: float
     with_seeds: tuple[float, float] | None = None
-    by_seed: tuple[float, ...] = ()
+    by_seed: tuple[float | None, ...] = ()
     problems: int | None = None
+    seeds_above: int | None = None
 
     @property
     def widest(self) -> tuple[float, float]:
@@ -85,26 +87,47 @@ def estimates_of(
     level, resamples = settings.get("level", 0.95), settings.get("resamples", 2000)
     compared = _reference(arms, reference or given.get("reference"))
     tables = {arm.name: mean_over_runs(arm, ks) for arm in arms if arm.counts}
-    computed = {arm.name: _figures(arm, tables[arm.name], ks, level, resamples) for arm in arms if arm.counts}
-    known = {name: _parsed(arm.get("figures", {})) for name, arm in given.get("arms", {}).items() if name in tables}
-    interval = partial(_difference, level=level, resamples=resamples)
-    against = tables.get(compared or "", {})
-    differences = {name: interval(table, against) for name, table in tables.items() if name != compared}
+    known = _of_results(given, "figures", tables)
+    compares = compared is not None and given.get("reference") == compared
+    gaps, ratios = (_of_results(given, part, tables) if compares else {} for part in ("differences", "ratios"))
+    interval, against = partial(_difference, level=level, resamples=resamples), tables.get(compared or "", {})
     return Estimates(
-        figures=computed | {name: figures for name, figures in known.items() if figures},
-        differences=differences
-        | ({n: _parsed(d) for n, d in given.get("differences", {}).items()} if _is_of(given, compared) else {}),
-        ratios={n: _parsed(d) for n, d in given.get("ratios", {}).items()} if _is_of(given, compared) else {},
+        figures={
+            arm.name: known.get(arm.name, {})
+            | _figures(arm, _without(tables[arm.name], known.get(arm.name, {})), ks, level, resamples)
+            for arm in arms
+            if arm.counts
+        },
+        differences={
+            name: interval(_without(table, gaps.get(name, {})), against) | gaps.get(name, {})
+            for name, table in tables.items()
+            if name != compared
+        },
+        ratios=ratios,
         reference=compared,
         level=level,
         resamples=resamples,
-        from_results=frozenset(name for name, figures in known.items() if figures),
-        disagreeing=_disagreeing(computed, known),
+        from_results=frozenset(known),
+        disagreeing=_disagreeing(tables, known),
     )
 
 
+def _of_results(results: Mapping[str, Any], part: str, arms: Iterable[str]) -> dict[str, dict[str, Estimate]]:
+    """Figures, differences or ratios of the arms that have some there."""
+    if part == "figures":
+        by_arm = {name: arm.get("figures", {}) for name, arm in results.get("arms", {}).items()}
+    else:
+        by_arm = results.get(part, {})
+    return {name: parsed for name in arms if (parsed := _parsed(by_arm.get(name, {})))}
+
+
+def _without(table: PerProblem, names: Iterable[str]) -> PerProblem:
+    """What is still to be computed."""
+    return {name: values for name, values in table.items() if name not in set(names)}
+
+
 def mean_over_runs(arm: Arm, ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
-    """Each problem's figures, averaged over the arm's runs: a further seed is no further problem.
+    """Each problem's figures, averaged over the runs that have one: a further seed is no further problem.
 
     Args:
         arm: With counts.
@@ -114,7 +137,15 @@ def mean_over_runs(arm: Arm, ks: Sequence[int]) -> dict[str, NDArray[np.float64]
         Name to `[problems]`, float64.
     """
     of_runs = [per_problem(counts, ks) for counts in arm.counts]
-    return {name: np.mean([table[name] for table in of_runs], axis=0) for name in of_runs[0]}
+    return {name: _mean_of_known(np.array([table[name] for table in of_runs])) for name in of_runs[0]}
+
+
+def _mean_of_known(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean over the first axis of what is no NaN; NaN where there is nothing."""
+    known = ~np.isnan(table)
+    means: NDArray[np.float64] = np.full(table.shape[1:], np.nan)
+    np.divide(np.where(known, table, 0.0).sum(axis=0), known.sum(axis=0), out=means, where=known.any(axis=0))
+    return means
 
 
 def with_interval(values: NDArray[np.float64], level: float, resamples: int) -> Estimate | None:
@@ -130,7 +161,8 @@ def _figures(arm: Arm, table: PerProblem, ks: Sequence[int], level: float, resam
     found = {}
     for name, values in table.items():
         if (estimate := with_interval(values, level, resamples)) is not None:
-            by_seed = tuple(float(np.nanmean(of_run[name])) for of_run in of_runs)
+            alone = [float(_mean_of_known(of_run[name])) for of_run in of_runs]
+            by_seed = tuple(None if np.isnan(mean) else mean for mean in alone)
             found[name] = Estimate(estimate.mean, estimate.low, estimate.high, None, by_seed, estimate.problems)
     return found
 
@@ -152,11 +184,6 @@ def _reference(arms: Sequence[Arm], asked: str | None) -> str | None:
     return found or (measured[0].name if len(measured) > 1 else None)
 
 
-def _is_of(results: Mapping[str, Any], reference: str | None) -> bool:
-    """Whether the study's differences are to the arm that the page compares to."""
-    return reference is not None and results.get("reference") == reference
-
-
 def _parsed(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Estimate]:
     """Figures of `results.json`; those without an interval are left out, for nothing can be said with them."""
     return {
@@ -167,6 +194,7 @@ def _parsed(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Estimate]:
             with_seeds=_pair(figure.get("low_with_seeds"), figure.get("high_with_seeds")),
             by_seed=tuple(figure.get("by_seed") or ()),
             problems=figure.get("problems"),
+            seeds_above=figure.get("seeds_above"),
         )
         for name, figure in figures.items()
         if None not in (figure.get("mean"), figure.get("low"), figure.get("high"))
@@ -178,11 +206,13 @@ def _pair(low: float | None, high: float | None) -> tuple[float, float] | None:
 
 
 def _disagreeing(
-    computed: Mapping[str, Mapping[str, Estimate]], known: Mapping[str, Mapping[str, Estimate]]
+    tables: Mapping[str, PerProblem], known: Mapping[str, Mapping[str, Estimate]]
 ) -> list[tuple[str, str]]:
+    """Arms and figures of which the samples give another mean."""
+    means = {arm: {name: float(_mean_of_known(v)) for name, v in tables[arm].items()} for arm in known}
     return [
         (arm, name)
         for arm, figures in known.items()
         for name, figure in figures.items()
-        if name in computed[arm] and abs(computed[arm][name].mean - figure.mean) > 1e-6
+        if abs(means[arm].get(name, figure.mean) - figure.mean) > 1e-6
     ]

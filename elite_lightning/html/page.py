@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,15 @@ from elite_lightning.html.reading import reading
 from elite_lightning.html.samples import embedded
 from elite_lightning.html.sections import Canvas, coverage_pictures, kept_picture, over_k_pictures, training_pictures
 from elite_lightning.html.sources import Sources
-from elite_lightning.html.tables import difference_table, figure_table, ratio_table, seed_table
+from elite_lightning.html.tables import (
+    Table,
+    all_names,
+    difference_table,
+    figure_table,
+    main_names,
+    ratio_table,
+    seed_table,
+)
 from elite_lightning.metrics import powers_of_two
 from elite_lightning.run_folder import RunFolder, write_atomically
 
@@ -100,22 +109,17 @@ def _measured(
 ) -> dict[str, Any]:
     """What follows from the measurements: the first picture, its reading, tables, and pictures over k."""
     largest = max(
-        (int(n.split("@")[1]) for f in estimates.figures.values() for n in f if n.startswith("pass")), default=1
+        (int(n.split("@")[1]) for f in estimates.figures.values() for n in f if n.startswith("pass@")), default=1
     )
     at = canvas.sources
     taken = [results_file] if results_file is not None else []
     files = {a.name: [*a.evaluations, *(taken if a.name in estimates.from_results else [])] for a in arms}
     readings = [reading(name, estimates, canvas.labels) for name in dict.fromkeys((f"strategies@{largest}", "pass@1"))]
-    tables = [
-        ("Means and intervals", figure_table(arms, estimates, files, at)),
-        (
-            f"Differences to {canvas.labels.get(estimates.reference or '', '')}",
-            difference_table(arms, estimates, files, at),
-        ),
-        (f"Ratios to {canvas.labels.get(estimates.reference or '', '')}", ratio_table(arms, estimates, files, at)),
-        ("Budgets", budget_table(arms, results, results_file, at)),
-        ("Every seed alone", seed_table(arms, estimates, at)),
-    ]
+    main, every = main_names(estimates), all_names(estimates)
+    tables = _tables(arms, estimates, files, at, main)
+    tables += [("Budgets", budget_table(arms, results, results_file, at))]
+    more = [] if set(main) == set(every) else _tables(arms, estimates, files, at, every, "all-")
+    more += [("Every seed alone", seed_table(arms, estimates, at))]
     return {
         "arms": [
             {"label": a.label, "runs": len(a.evaluations), "colour": COLOURS.index(canvas.styles[a.name].colour)}
@@ -126,11 +130,30 @@ def _measured(
         ),
         "readings": [sentence for sentence in readings if sentence],
         "tables": [(title, table) for title, table in tables if table.rows],
+        "more_tables": [(title, table) for title, table in more if table.rows],
         "over_k": over_k_pictures(arms, estimates, canvas),
         "level": estimates.level,
         "resamples": estimates.resamples,
         "problems": max((len(counts) for arm in arms for counts in arm.counts), default=0),
     }
+
+
+def _tables(
+    arms: Sequence[Arm],
+    estimates: Estimates,
+    files: Mapping[str, Sequence[Path]],
+    at: Sources,
+    names: Sequence[str],
+    prefix: str = "",
+) -> list[tuple[str, Table]]:
+    """Figures, differences and ratios, each with its title."""
+    label = next((arm.label for arm in arms if arm.name == estimates.reference), "")
+    made = {
+        "Means and intervals": figure_table(arms, estimates, files, at, names),
+        f"Differences to {label}": difference_table(arms, estimates, files, at, names),
+        f"Ratios to {label}": ratio_table(arms, estimates, files, at, names),
+    }
+    return [(title, replace(table, key=prefix + table.key)) for title, table in made.items()]
 
 
 def _read_besides(

@@ -86,10 +86,10 @@ def kept_picture(
 def over_k_pictures(arms: Sequence[Arm], estimates: Estimates, canvas: Canvas) -> list[Picture]:
     """pass@k and strategies@k over k, and either@k and both@k where there are ambiguous problems."""
     measured = [arm for arm in arms if arm.counts]
-    samples = [counts.samples for arm in measured for table in arm.counts for counts in table.values()]
-    if not samples or min(samples) < 1:
+    most = [max(counts.samples for counts in table.values()) for arm in measured for table in arm.counts]
+    if not most or min(most) < 1:
         return []
-    ks = powers_of_two(min(samples))
+    ks = powers_of_two(min(most))
     tables = {arm.name: mean_over_runs(arm, ks) for arm in measured}
     labels = {arm.name: arm.label for arm in measured}
     pictures = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from elite_lightning.html.arms import Arm
 from elite_lightning.html.estimates import Estimate, Estimates
-from elite_lightning.html.reading import numbers, verdict
+from elite_lightning.html.reading import NAMES, numbers, verdict
 from elite_lightning.html.sources import Sources
 
 
@@ -52,7 +52,9 @@ class Table:
     note: str = ""
 
 
-def figure_table(arms: Sequence[Arm], estimates: Estimates, files: Mapping[str, Sequence[Path]], at: Sources) -> Table:
+def figure_table(
+    arms: Sequence[Arm], estimates: Estimates, files: Mapping[str, Sequence[Path]], at: Sources, names: Sequence[str]
+) -> Table:
     """A row an arm, a column a figure.
 
     Args:
@@ -60,32 +62,34 @@ def figure_table(arms: Sequence[Arm], estimates: Estimates, files: Mapping[str, 
         estimates: All figures.
         files: Name of each arm to the files that its figures come from.
         at: Names the files.
+        names: Figures to show.
     """
-    names = shown_names(estimates)
     return _table("figures", arms, names, estimates.figures, _figure_cell, files, at)
 
 
 def difference_table(
-    arms: Sequence[Arm], estimates: Estimates, files: Mapping[str, Sequence[Path]], at: Sources
+    arms: Sequence[Arm], estimates: Estimates, files: Mapping[str, Sequence[Path]], at: Sources, names: Sequence[str]
 ) -> Table:
     """A row an arm but the reference, a column a figure; arguments as in `figure_table`."""
     both = {arm.name: [*files[arm.name], *files.get(estimates.reference or "", ())] for arm in arms}
     others = [arm for arm in arms if arm.name != estimates.reference and estimates.differences.get(arm.name)]
-    names = shown_names(estimates)
     return _table("differences", others, names, estimates.differences, _difference_cell, both, at)
 
 
-def ratio_table(arms: Sequence[Arm], estimates: Estimates, files: Mapping[str, Sequence[Path]], at: Sources) -> Table:
+def ratio_table(
+    arms: Sequence[Arm], estimates: Estimates, files: Mapping[str, Sequence[Path]], at: Sources, names: Sequence[str]
+) -> Table:
     """A row an arm that a study has ratios of; arguments as in `figure_table`."""
     both = {arm.name: [*files[arm.name], *files.get(estimates.reference or "", ())] for arm in arms}
     others = [arm for arm in arms if estimates.ratios.get(arm.name)]
-    names = list(dict.fromkeys(name for arm in others for name in estimates.ratios[arm.name]))
+    known = {name for arm in others for name in estimates.ratios[arm.name]}
+    names = [name for name in names if name in known]
     return _table("ratios", others, names, estimates.ratios, _figure_cell, both, at)
 
 
 def seed_table(arms: Sequence[Arm], estimates: Estimates, at: Sources) -> Table:
     """A row a run: what each seed gives alone; arguments as in `figure_table`."""
-    names = shown_names(estimates)
+    names = all_names(estimates)
     rows = []
     for arm in arms:
         figures = estimates.figures.get(arm.name, {})
@@ -93,16 +97,25 @@ def seed_table(arms: Sequence[Arm], estimates: Estimates, at: Sources) -> Table:
         for number in range(count):
             path = arm.evaluations[number : number + 1]
             title, ids = at.names_of(path), " ".join(map(at.id_of, path))
-            values = [figures[n].by_seed[number] if n in figures and figures[n].by_seed else None for n in names]
+            values = [next(iter(figures[n].by_seed[number:]), None) if n in figures else None for n in names]
             cells = [_value_cell(value, ids, title) for value in values]
             rows.append((f"{arm.label}: {title.rpartition('/eval/')[0] or number}", cells))
     return Table("seeds", ("run", *names), rows)
 
 
-def shown_names(estimates: Estimates) -> list[str]:
+def all_names(estimates: Estimates) -> list[str]:
     """Names of all figures; strategies@1 aside, which is pass@1."""
     names = dict.fromkeys(name for figures in estimates.figures.values() for name in figures)
     return [name for name in names if name != "strategies@1"]
+
+
+def main_names(estimates: Estimates) -> list[str]:
+    """Those that a reader looks for first: at most four k of pass, strategies, and coverage of interpretations."""
+    split = {name: name.split("@") for name in all_names(estimates) if "@" in name}
+    ks = sorted({int(k) for _, k in split.values()})
+    if len(ks) > 4:
+        ks = [k for k in ks if k in (1, 8, 32, ks[-1])]
+    return [name for name, (kind, k) in split.items() if kind in NAMES and int(k) in ks]
 
 
 def _table(
@@ -127,6 +140,8 @@ EMPTY = TableCell("-", title="not measured")
 
 def _sourced(cell: TableCell, estimate: Estimate, files: Sequence[Path], at: Sources) -> TableCell:
     over = f"{estimate.problems} problems; " if estimate.problems is not None else ""
+    if estimate.seeds_above is not None:
+        over += f"above the reference in {estimate.seeds_above} of {len(estimate.by_seed)} seeds; "
     ids, title = " ".join(map(at.id_of, files)), f"{over}from {at.names_of(files)}"
     return replace(cell, value=estimate.mean, files=ids, title=title)
 

@@ -30,8 +30,8 @@ RESPONSES = ["x/1/aa", "x/1/b", "x/1/b ", "x/1/b\tc", "x/1/b c", "y/1/aaa", "y/2
 WRITTEN = st.lists(st.tuples(st.sampled_from([P, Q]), st.sampled_from(RESPONSES)), max_size=25)
 
 
-def filled(written, weighting, limits=None, seed=0):
-    made = SampleArchive(judge, encode, FINGERPRINTS, Keeping(weighting, limits, seed))
+def filled(written, weighting, limits=None, seed=0, cells="both"):
+    made = SampleArchive(judge, encode, FINGERPRINTS, Keeping(weighting, limits, seed), cells)
     outcomes = [made.insert(problem, response) for problem, response in written]
     return made, outcomes
 
@@ -40,7 +40,11 @@ def kept(archive):
     return {problem_id: [elite.response for elite in archive.elites(problem_id)] for problem_id in archive.problem_ids}
 
 
-def expected(written, weighting):
+PARTS = {"both": slice(0, 2), "approach": slice(0, 1), "structure": slice(1, 2)}
+"""Of `approach/structure/text`, what tells cells apart."""
+
+
+def expected(written, weighting, cells="both"):
     """What should be kept, as multisets, from the definition."""
     right = defaultdict(list)
     for problem, response in written:
@@ -50,7 +54,7 @@ def expected(written, weighting):
         return {problem_id: Counter(responses) for problem_id, responses in right.items()}
 
     def place(response):
-        return response.rsplit("/", 1)[0] if weighting == "cell" else " ".join(response.split())
+        return tuple(response.split("/")[PARTS[cells]]) if weighting == "cell" else " ".join(response.split())
 
     out = {}
     for problem_id, responses in right.items():
@@ -63,12 +67,12 @@ def expected(written, weighting):
 
 
 @settings(deadline=None)
-@given(WRITTEN, st.sampled_from(WEIGHTINGS))
-def test_each_weighting_keeps_what_it_says_and_counts_like_any_archive(written, weighting):
-    made, outcomes = filled(written, weighting)
-    assert {i: Counter(responses) for i, responses in kept(made).items()} == expected(written, weighting)
+@given(WRITTEN, st.sampled_from(WEIGHTINGS), st.sampled_from(list(PARTS)))
+def test_each_weighting_keeps_what_it_says_and_counts_like_any_archive(written, weighting, cells):
+    made, outcomes = filled(written, weighting, cells=cells)
+    assert {i: Counter(responses) for i, responses in kept(made).items()} == expected(written, weighting, cells)
     assert len(made) == sum(map(len, kept(made).values()))
-    plain = EliteArchive(judge, encode, FINGERPRINTS)
+    plain = EliteArchive(judge, encode, FINGERPRINTS, cells)
     assert outcomes == [plain.insert(problem, response) for problem, response in written]
     assert all(made.cells(i) == plain.cells(i) for i in ("p", "q"))
     assert made.attempts == plain.attempts == len(written)

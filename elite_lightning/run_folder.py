@@ -157,7 +157,7 @@ class RunFolder:
         if not self.config.is_file():
             return
         there, here = flatten(load_yaml(self.config.read_text()) or {}), flatten(config)
-        differing = [key for key in here | there if key not in _FREE and here.get(key) != there.get(key)]
+        differing = differing_keys(there, here)
         if differing:
             shown = ", ".join(f"{key} ({there.get(key)!r} there, {here.get(key)!r} here)" for key in differing[:3])
             more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
@@ -181,6 +181,16 @@ class RunFolder:
 def load_yaml(text: str) -> Any:
     """What a YAML text says."""
     return yaml.safe_load(text)  # type: ignore[no-untyped-call]
+
+
+def differing_keys(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Dotted keys of two flat configurations whose difference could change results.
+
+    Args:
+        there: One.
+        here: The other; its order leads.
+    """
+    return [key for key in here | there if key not in _FREE and here.get(key) != there.get(key)]
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -22,6 +22,17 @@ _COLUMNS = (
     ("search s", "search", "seconds"),
     ("training s", "train", "seconds"),
 )
+
+
+def _count(number: float | None) -> str:
+    return "?" if number is None else f"{number:,.0f}"
+
+
+def _short(number: float | None) -> str:
+    """Three digits and a unit, for a terminal."""
+    if number is None or number < 1000:
+        return _count(number)
+    return f"{number / 1000:.3g}k" if number < 999_500 else f"{number / 1e6:.3g}M"
 
 
 def budgets_of(plan: StudyPlan) -> dict[str, dict[str, dict[str, float | None]]]:
@@ -98,18 +109,21 @@ def show_budgets(results: Mapping[str, Any], console: Console | None = None) -> 
         console: Where to print; the terminal if None.
     """
     console = console or Console()
-    table = Table(title="Spent by one run", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("arm")
-    for name, _, _ in _COLUMNS:
-        table.add_column(name, justify="right")
+    title = "Spent by one run: responses sampled and replayed, verifier calls, tokens, seconds"
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("arm", no_wrap=True)
+    for name in ("search", "training", "replayed", "calls", "tokens", "search s", "train s"):
+        table.add_column(name, justify="right", no_wrap=True)
     for arm in results["arms"].values():
-        table.add_row(arm["label"], *_cells(arm["budget"]))
+        table.add_row(arm["label"], *_cells(arm["budget"], _short))
     console.print(table)
     console.print(remark(results), highlight=False)
 
 
-def _cells(budget: Mapping[str, Mapping[str, float | None]]) -> list[str]:
-    return [_count(_value(budget, part, key)) for _, part, key in _COLUMNS]
+def _cells(
+    budget: Mapping[str, Mapping[str, float | None]], write: Callable[[float | None], str] = _count
+) -> list[str]:
+    return [write(_value(budget, part, key)) for _, part, key in _COLUMNS]
 
 
 def _value(budget: Mapping[str, Mapping[str, float | None]], part: str, key: str) -> float | None:
@@ -117,7 +131,3 @@ def _value(budget: Mapping[str, Mapping[str, float | None]], part: str, key: str
         return budget[part][key]
     values = [budget[name][key] for name in ("search", "train")]
     return None if None in values else sum(value for value in values if value is not None)
-
-
-def _count(number: float | None) -> str:
-    return "?" if number is None else f"{number:,.0f}"

@@ -60,6 +60,9 @@ def run(plan: StudyPlan, entry: Path) -> None:
     runner = Runner(entry, plan.parallel, _say)
     runner.run(searches)
     runner.run(runs)
+    from elite_lightning.study.outcome import conclude, show_results  # draws, so it is heavy
+
+    show_results(plan, conclude(plan))
 
 
 def _parse(args: Sequence[str]) -> StudyPlan:

@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]
 
 from elite_lightning.archive_file import manifest_path
 from elite_lightning.errors import UsageError
-from elite_lightning.run_folder import RunFolder, flatten, load_yaml, write_atomically
+from elite_lightning.run_folder import RunFolder, differing_keys, flatten, load_yaml, write_atomically
 from elite_lightning.study.plan import StudyPlan
 
 # What a run needs to take a search for its own: journals of all ranks, and what a labeler leaves.
@@ -82,7 +82,7 @@ def _write_config(path: Path, config: dict[str, Any], whose: str) -> Path:
     """
     if path.is_file():
         there, here = flatten(load_yaml(path.read_text()) or {}), flatten(config)
-        differing = [key for key in here | there if here.get(key) != there.get(key)]
+        differing = differing_keys(there, here)
         if differing and any(path.parent.glob("**/config.yaml")):
             key = differing[0]
             raise UsageError(

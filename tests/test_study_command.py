@@ -36,12 +36,12 @@ def study(toy_config, tmp_path):
         },
     }
     path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump(plan))
+    path.write_text(yaml.safe_dump(plan, sort_keys=False))
     return path
 
 
 def edit(path, **changes):
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}, sort_keys=False))
 
 
 def stop_in_the_middle(study, folder):

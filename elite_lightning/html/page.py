@@ -34,7 +34,7 @@ from elite_lightning.html.tables import (
     ratio_table,
     seed_table,
 )
-from elite_lightning.picture import powers_of_two
+from elite_lightning.metrics import powers_of_two
 from elite_lightning.run_folder import RunFolder, write_atomically
 
 BROWSER_BYTES = 3_500_000

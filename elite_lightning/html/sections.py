@@ -12,7 +12,7 @@ from elite_lightning.html.curves import Curve, coverage, curve_of, journals_of, 
 from elite_lightning.html.estimates import Estimates, mean_over_runs, with_interval
 from elite_lightning.html.pictures import Picture, Style, draw_curves, draw_kept, draw_over_k, picture, style_of
 from elite_lightning.html.sources import Sources
-from elite_lightning.picture import powers_of_two
+from elite_lightning.metrics import powers_of_two
 from elite_lightning.run_folder import RunFolder
 
 TRAINING = (

@@ -216,6 +216,7 @@ def test_runs_that_have_not_ended_are_refused(study):
         ("correct,", "right,", "not a study's counts, whose columns are arm, seed"),
         ("8,4,1 1 1 1", "8,3,1 1 1 1", r"line 2: .*3 correct of 8 samples do not fit"),
         ("8,4,1 1 1 1", "3,4,1 1 1 1", "line 2: .*4 correct of 3"),
+        ("8,4,1 1 1 1", "8,4,1 1 1", "line 2: .*4 correct of 8 samples do not fit"),
         ("8,4,1 1 1 1", "8,4,4 x", "line 2"),
         ("base,0,p1", "base,0,p0", "line 3: .*problem p0 is there twice"),
         ("base,0,p1", "base", "line 3"),

@@ -59,7 +59,7 @@ def _group(elite: Elite, balancing: Balancing, cells: Cells) -> str:
 
 
 def made_from(archive: FrozenElites, balancing: Balancing) -> str:
-    """What the names and sizes of the groups do not tell: the balancing, and what each elite is.
+    """Hash of what the names and sizes of the groups do not tell: what each elite is. The names tell the balancing.
 
     Empty for `problem_and_cell`, which was there first: positions that an earlier release saved stay valid.
 
@@ -70,4 +70,4 @@ def made_from(archive: FrozenElites, balancing: Balancing) -> str:
     if balancing == "problem_and_cell":
         return ""
     elites = [[i, *elite.cell, elite.response] for i in archive.problem_ids for elite in archive.elites(i)]
-    return f"{balancing} {hashlib.sha256(json.dumps(elites).encode()).hexdigest()}"
+    return hashlib.sha256(json.dumps(elites).encode()).hexdigest()

@@ -163,11 +163,21 @@ class EliteCLI(LightningCLI):
         self.folder.require_usable()
         if self._predictions is not None:
             return
-        dumped = self._parser(self.subcommand).dump(config, skip_none=False, format="yaml")
-        # Without the arguments of single commands, so that any command can run it again.
-        self.resolved = {k: v for k, v in load_yaml(dumped).items() if k not in _OF_ONE_COMMAND}
-        self.folder.check(self.resolved)
+        self.resolved = self._resolved(config)
+        self.folder.check(self.resolved, self._with_later_options)
         set_threads(config.torch_threads, config.trainer.devices, config.model.verification.workers)
+
+    def _resolved(self, config: Any) -> dict[str, Any]:
+        """The complete configuration, but for arguments of single commands: any command can run it again."""
+        dumped = self._parser(self.subcommand).dump(config, skip_none=False, format="yaml")
+        return {key: value for key, value in load_yaml(dumped).items() if key not in _OF_ONE_COMMAND}
+
+    def _with_later_options(self, config: dict[str, Any]) -> dict[str, Any]:
+        """A run folder's configuration, with the defaults of options that its release did not have yet."""
+        try:
+            return self._resolved(self._parser(self.subcommand).parse_object(config))
+        except (ArgumentError, UsageError, ValueError):
+            return config  # an option of then is none any more: the comparison names it
 
     def instantiate_classes(self) -> None:
         """Build everything; what a constructor refuses is the user's to fix."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -145,18 +145,22 @@ class RunFolder:
             self._lock.close()
             self._lock = None
 
-    def check(self, config: Mapping[str, Any]) -> None:
+    def check(
+        self, config: Mapping[str, Any], complete: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    ) -> None:
         """Refuse to mix two configurations in one folder.
 
         Args:
             config: The complete configuration of this command.
+            complete: Adds to the folder's configuration what an earlier release had no option for; None adds nothing.
 
         Raises:
             UsageError: If the folder belongs to another configuration; names the first keys that differ.
         """
         if not self.config.is_file():
             return
-        there, here = flatten(load_yaml(self.config.read_text()) or {}), flatten(config)
+        written = load_yaml(self.config.read_text()) or {}
+        there, here = flatten(written if complete is None else complete(written)), flatten(config)
         differing = differing_keys(there, here)
         if differing:
             shown = ", ".join(f"{key} ({there.get(key)!r} there, {here.get(key)!r} here)" for key in differing[:3])

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+import yaml
 from conftest import run_process
 
 OPTIONS = ("--trainer.callbacks", '[{"class_path": "probes.KillAt"}]', "--model.verification.workers", "1")
@@ -62,3 +63,27 @@ def test_a_finished_run_shows_its_table_and_changes_nothing(straight, cli, capsy
     before = {path: path.read_bytes() for path in straight.rglob("*") if path.is_file()}
     assert cli("fit", "--run_dir", str(straight), *OPTIONS)[0] == 0
     assert {path: path.read_bytes() for path in straight.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_of_an_earlier_release_goes_on_with_the_defaults_of_later_options(straight, cli):
+    """Options that came later stand for what was done before there was a choice."""
+    written = yaml.safe_load((straight / "config.yaml").read_text())
+    del written["data"]["balancing"], written["model"]["policy_weight"], written["model"]["replay"]
+    del written["search"]["init_args"]["settings"]["cells"]
+    (straight / "config.yaml").write_text(yaml.safe_dump(written))
+    (straight / "summary.json").unlink()
+    before = samples(straight, 8)
+    assert cli("fit", "--run_dir", str(straight), *OPTIONS) == (0, "")
+    assert samples(straight, 8) == before
+    code, err = cli("fit", "--run_dir", str(straight), *OPTIONS, "--data.balancing", "none")
+    assert code == 2
+    assert "data.balancing ('problem_and_cell' there, 'none' here)" in err
+
+
+def test_an_option_that_is_none_any_more_is_named(straight, cli):
+    written = yaml.safe_load((straight / "config.yaml").read_text())
+    written["model"]["of_old"] = 3
+    (straight / "config.yaml").write_text(yaml.safe_dump(written))
+    code, err = cli("fit", "--run_dir", str(straight), *OPTIONS)
+    assert code == 2
+    assert "model.of_old (3 there, None here)" in err

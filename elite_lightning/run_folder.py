@@ -194,7 +194,7 @@ def differing_keys(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[st
         there: One.
         here: The other; its order leads.
     """
-    return [key for key in here | there if key not in _FREE and here.get(key) != there.get(key)]
+    return [key for key in {**here, **there} if key not in _FREE and here.get(key) != there.get(key)]
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -15,7 +15,7 @@ import lightning.pytorch as pl
 from lightning_utilities.core.rank_zero import rank_zero_warn
 
 from datamodules.balancing import Balancing, FrozenElites, groups_of, made_from
-from datamodules.loaders import EvalLoader, StepLoader, deal
+from datamodules.loaders import EvalLoader, StepLoader, deal, deal_rounds
 from datamodules.sources import DemonstrationSource, ProblemSource
 from elite_lightning.errors import UsageError
 from elite_lightning.sampler import BalancedSampler
@@ -33,7 +33,8 @@ class EliteDataModule(pl.LightningDataModule):
     Args:
         source: The problems and their domain, as `class_path` and `init_args`.
         demonstrations: Replay demonstrations made on the fly instead of elites; null replays the archive.
-        problems_per_step: On-policy problems in one optimizer step, over all ranks; 0 for supervised fine-tuning.
+        problems_per_step: On-policy problems in one optimizer step, over all ranks; 0 for supervised fine-tuning. With
+            `model.dynamic_sampling`, those that a step is trained on, and those of one round of sampling.
         replay_per_step: Replay items in one optimizer step, over all ranks; 0 for none.
         problems_per_rollout: Problems that are sampled together in training; verification of one such chunk runs
             beside the next one's generation, and chunks are what is dealt to ranks.
@@ -141,10 +142,13 @@ class EliteDataModule(pl.LightningDataModule):
         problems = ProblemStream(self._sampled_problems(), self.seed) if self.problems_per_step else None
         replay = self._replay_stream()
 
+        def draw_problems() -> list[Problem]:
+            return problems.take(self.problems_per_step) if problems else []
+
         def draw() -> StepBatch:
-            drawn = problems.take(self.problems_per_step) if problems else []
-            chunks = deal(drawn, self.problems_per_rollout, rank, world_size)
-            return StepBatch(chunks, replay.take(self.replay_per_step)[rank::world_size] if replay else [])
+            rounds = deal_rounds(draw_problems, self.problems_per_rollout, rank, world_size)
+            items = replay.take(self.replay_per_step)[rank::world_size] if replay else []
+            return StepBatch(next(rounds), items, self.problems_per_step, rounds)
 
         streams = {name: s for name, s in (("problems", problems), ("replay", replay)) if s is not None}
         return StepLoader(self._steps_per_epoch(), draw, streams)

@@ -16,7 +16,7 @@ from elite_lightning.types import Problem
 from elite_lightning.work import EvalBatch, Numbered, StepBatch
 
 
-def deal(problems: Sequence[Problem], size: int, rank: int, world_size: int) -> list[list[Numbered]]:
+def deal(problems: Sequence[Problem], size: int, rank: int, world_size: int, first: int = 0) -> list[list[Numbered]]:
     """Cut problems into chunks and deal these to the ranks in turn.
 
     Args:
@@ -24,12 +24,34 @@ def deal(problems: Sequence[Problem], size: int, rank: int, world_size: int) -> 
         size: Problems in a chunk; the last one may be smaller.
         rank: This process.
         world_size: All processes.
+        first: Number of the first problem.
 
     Returns:
         This rank's chunks; none when there are fewer chunks than ranks.
     """
-    numbered = [Numbered(i, problem) for i, problem in enumerate(problems)]
+    numbered = [Numbered(i, problem) for i, problem in enumerate(problems, first)]
     return [numbered[i : i + size] for i in range(0, len(numbered), size)][rank::world_size]
+
+
+def deal_rounds(
+    draw: Callable[[], Sequence[Problem]], size: int, rank: int, world_size: int
+) -> Iterator[list[list[Numbered]]]:
+    """Deal one draw of problems after the other, each when it is asked for, numbered on from draw to draw.
+
+    Args:
+        draw: The next problems, the same on every rank.
+        size: See `deal`, also for the others.
+        rank: This process.
+        world_size: All processes.
+
+    Yields:
+        This rank's chunks of a draw.
+    """
+    first = 0
+    while True:
+        problems = draw()
+        yield deal(problems, size, rank, world_size, first)
+        first += len(problems)
 
 
 class StepLoader:

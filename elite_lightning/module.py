@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor
 from elite_lightning.attention import shareable_width
 from elite_lightning.batching import TokenRow
 from elite_lightning.distributed import gather_to_all
+from elite_lightning.dynamic_sampling import DynamicSampling, Round, Sampled, sample_until_full
 from elite_lightning.errors import UsageError
 from elite_lightning.factory import PolicyFactory
 from elite_lightning.loggers import JsonlLogger
@@ -32,12 +34,13 @@ from elite_lightning.policy import ChatFormat, Dtype
 from elite_lightning.policy_module import PolicyModule, VerificationSettings
 from elite_lightning.replay_records import approach_metrics, in_one_order
 from elite_lightning.replay_watch import ReplayWatch
-from elite_lightning.rollouts import Group, PendingGroups, Roller
+from elite_lightning.rollouts import PendingGroups, Roller
 from elite_lightning.seeds import derive_seed
 from elite_lightning.step_metrics import (
     over_ranks,
     rollout_counts,
     rollout_metrics,
+    sampling_metrics,
     seconds_metrics,
     update_counts,
     update_metrics,
@@ -70,6 +73,8 @@ class EliteModule(PolicyModule):
         replay: The replay term, as `class_path` and `init_args`; null is the length-normalised negative
             log-likelihood of EliteReplay.
         responses_per_problem: Responses in a group.
+        dynamic_sampling: Train on groups with a signal alone and sample until a step has enough of them, as DAPO does;
+            null takes every group of one round.
         sampling: How responses are drawn, in training and evaluation.
         micro_batch_tokens: Most tokens of one forward and backward pass, padding included.
         rollout_rows: Most responses that are generated at once.
@@ -100,6 +105,7 @@ class EliteModule(PolicyModule):
         objective: Objective | None = None,
         replay: ReplayObjective | None = None,
         responses_per_problem: int = 8,
+        dynamic_sampling: DynamicSampling | None = None,
         sampling: Sampling = Sampling(),  # noqa: B008 - frozen
         micro_batch_tokens: int = 16384,
         rollout_rows: int = 256,
@@ -128,6 +134,7 @@ class EliteModule(PolicyModule):
         self.objective: Objective = objective if objective is not None else Grpo()
         self.replay: ReplayObjective = replay if replay is not None else ReplayNll()
         self.responses_per_problem = responses_per_problem
+        self.dynamic_sampling = dynamic_sampling
         _try_group(self.objective, responses_per_problem)
         self.sampling = sampling
         self.micro_batch_tokens = micro_batch_tokens
@@ -172,6 +179,8 @@ class EliteModule(PolicyModule):
                 f"model.mu={self.mu:g} ignores the {problems_per_step} problems of data.problems_per_step: "
                 "the policy term has no weight; set it to 0"
             )
+        if not self.is_sampling and self.dynamic_sampling is not None:
+            rank_zero_warn(f"model.mu={self.mu:g} ignores model.dynamic_sampling: nothing is sampled; set it to null")
         if self.mu == 0 and replay_per_step:
             rank_zero_warn(f"model.mu=0 ignores data.replay_per_step={replay_per_step}; set it to 0")
 
@@ -191,9 +200,8 @@ class EliteModule(PolicyModule):
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:  # noqa: ARG002
         """Roll out, verify, advantages, policy loss, replay loss, mix, step."""
         started = time.perf_counter()
-        groups, seconds = self._roll_out(batch.chunks)
-        tensors = GroupTensors(groups)
-        advantages = advantages_of(self.objective, tensors)
+        sampled = self._sample(batch)
+        tensors, advantages, seconds = GroupTensors(sampled.kept_groups), sampled.kept_advantages, sampled.seconds
         updating = time.perf_counter()
         watch, gradients = ReplayWatch(batch.replay, self.trainer.global_step), self._term_gradients()
         terms = [watch.over(term) for term in self._terms(tensors, advantages, batch.replay)]
@@ -205,13 +213,22 @@ class EliteModule(PolicyModule):
         seconds |= {f"update_{name}": result.seconds for name, result in results.items()}
         means = {**update_metrics(results, stepped), **seconds_metrics(seconds)}
         if self.is_sampling:
-            means |= rollout_metrics(tensors, advantages)
-        counts = update_counts(terms) | (rollout_counts(groups) if self.is_sampling else {})
+            # Of all groups, kept or not: what is kept looks alike however right the policy is.
+            means |= rollout_metrics(GroupTensors(sampled.groups), sampled.advantages) | sampling_metrics(sampled)
+        counts = update_counts(terms) | (rollout_counts(sampled.groups) if self.is_sampling else {})
         self._log_step(means, {name: result.loss for name, result in results.items()}, counts, seconds)
         self._log_now_and_then(watch, gradients)
 
-    def _roll_out(self, chunks: Sequence[Sequence[Numbered]]) -> tuple[list[Group], dict[str, float]]:
-        """Responses and verdicts: chunk by chunk, each verified while the next is generated."""
+    def _sample(self, batch: StepBatch) -> Sampled:
+        """One round of groups, or as many as it takes for enough of them to have a signal."""
+        if self.dynamic_sampling is None or not self.is_sampling:
+            return Sampled([self._roll_out(batch.chunks)])
+        rounds = map(self._roll_out, chain([batch.chunks], batch.further))
+        limited = islice(rounds, self.dynamic_sampling.max_rounds)
+        return sample_until_full(limited, batch.problems, lambda marks: self._reduce(marks, "sum"))
+
+    def _roll_out(self, chunks: Sequence[Sequence[Numbered]]) -> Round:
+        """Responses, verdicts and advantages: chunk by chunk, each verified while the next is generated."""
         started = time.perf_counter()
         seed = ("rollout", self.trainer.global_step)
         want = Want(strategy=self.objective.needs_strategies)
@@ -221,7 +238,8 @@ class EliteModule(PolicyModule):
         ]
         sampled = time.perf_counter()
         groups = [group for part in pending for group in part.groups()]
-        return groups, {"rollout": sampled - started, "verify": time.perf_counter() - sampled}
+        seconds = {"rollout": sampled - started, "verify": time.perf_counter() - sampled}
+        return Round(groups, advantages_of(self.objective, GroupTensors(groups)), seconds)
 
     def _start(self, chunk: Sequence[Numbered], n: int, seed: int, want: Want) -> PendingGroups:
         return Roller(self.engine, self.codec, self.domain, self.verifier).start(chunk, n, self.sampling, seed, want)

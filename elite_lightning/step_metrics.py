@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from elite_lightning.dynamic_sampling import Sampled
 from elite_lightning.objectives import MeanParts
 from elite_lightning.rollouts import Group
 from elite_lightning.terms import GroupTensors
@@ -33,6 +34,22 @@ def rollout_metrics(tensors: GroupTensors, advantages: Tensor) -> dict[str, Mean
         "verifier_failures": _mean(~counted),
         # The mean surprise of sampled tokens is an unbiased estimate of the policy's entropy, and costs nothing.
         "entropy": _mean(-logprobs),
+    }
+
+
+def sampling_metrics(sampled: Sampled) -> dict[str, MeanParts]:
+    """What became of dynamic sampling in a step; nothing where there is none.
+
+    Args:
+        sampled: What the step sampled on this rank.
+    """
+    if sampled.chosen is None:
+        return {}
+    kept, groups = len(sampled.kept_groups), len(sampled.groups)
+    return {
+        "rounds": _mean(torch.tensor([len(sampled.rounds)])),
+        "groups_kept": MeanParts(torch.tensor(float(kept)), torch.tensor(float(groups))),
+        "groups_missing": _mean(torch.tensor([sampled.missing])),
     }
 
 

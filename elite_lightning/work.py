@@ -1,7 +1,8 @@
-"""What a DataModule hands to the LightningModule: the work of one rank in one step. Data only, no tensors."""
+"""What a DataModule hands to the LightningModule: the work of one rank in one step. No tensors."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from elite_lightning.types import Cell, Problem
@@ -12,7 +13,8 @@ class Numbered:
     """A problem with its number.
 
     Args:
-        index: Its place in the global batch or in the data set, the same for every number of ranks.
+        index: Its place in the global batch (further problems of a step are numbered on) or in the data set, the same
+            for every number of ranks.
         problem: The problem.
     """
 
@@ -51,11 +53,23 @@ class StepBatch:
     Args:
         chunks: This rank's problems in the chunks that they are sampled in, numbered within the global batch.
         replay: This rank's items to imitate.
+        problems: Problems of the step, over all ranks.
+        further: This rank's chunks of as many problems again, and again, numbered on. Problems are drawn when they are
+            asked for, and count as used from then on, also when the run is continued; so all ranks have to ask equally
+            often.
     """
 
-    def __init__(self, chunks: list[list[Numbered]], replay: list[ReplayItem]) -> None:
+    def __init__(
+        self,
+        chunks: list[list[Numbered]],
+        replay: list[ReplayItem],
+        problems: int = 0,
+        further: Iterable[list[list[Numbered]]] = (),
+    ) -> None:
         self.chunks = chunks
         self.replay = replay
+        self.problems = problems
+        self.further = further
 
 
 class EvalBatch:

@@ -68,13 +68,13 @@ def module_of(tiny_policy, **settings):
     return EliteModule(**{"domain": LetterDomain(), "path": str(tiny_policy), "optimizer": unclipped, **settings})
 
 
-def step_once(module, steps=1, engine=True, problems_per_step=4, replay_per_step=5, logger=False):
+def step_once(module, steps=1, engine=True, problems_per_step=4, replay_per_step=5, logger=False, train_problems=8):
     """Run optimizer steps; returns the last gradient, what was logged, and the engine."""
     module.configure_model()
     if engine:
         module.engine = FixedEngine(module.codec)
     data = EliteDataModule(
-        LetterSource(),
+        LetterSource(train_problems),
         WordDemonstrations(),
         problems_per_step=problems_per_step,
         replay_per_step=replay_per_step,
@@ -107,7 +107,7 @@ def logprobs_of(model, prompt, response):
 def reference_loss(policy, module, given, mu, replayed):
     """The mixed loss straight from the definitions, row by row."""
     domain = module.domain
-    problems = {tuple(module.codec.encode_prompt(domain.prompt(p))): p for p in letter_problems("train", 8)}
+    problems = {tuple(module.codec.encode_prompt(domain.prompt(p))): p for p in letter_problems("train", 64)}
     groups = {}
     for prompt, completion in given:
         groups.setdefault(prompt, []).append(completion)

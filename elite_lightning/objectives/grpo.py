@@ -17,7 +17,8 @@ class Grpo(PolicyGradient):
 
     Source: Shao 2024, arXiv 2402.03300. The paper has no epsilon; TRL's code has 1e-4 as here, verl's 1e-6. Without the
     standard deviation and with `aggregation: constant` it is Dr. GRPO (Liu 2025, arXiv 2503.20783); with
-    `aggregation: token` and `clip_high: 0.28` it is DAPO (Yu 2025, arXiv 2503.14476) without its dynamic sampling.
+    `aggregation: token` and `clip_high: 0.28` it is DAPO (Yu 2025, arXiv 2503.14476); its dynamic
+    sampling is `model.dynamic_sampling`, and its penalty on overlong responses is not here.
 
     Args:
         normalise_by_std: Divide advantages by the group's standard deviation.

@@ -26,7 +26,16 @@ from elite_lightning.errors import UsageError
 from elite_lightning.factory import PolicyFactory
 from elite_lightning.loggers import JsonlLogger
 from elite_lightning.logprobs import response_logprobs
-from elite_lightning.objectives import Grpo, MeanParts, Objective, ReplayNll, ReplayObjective, check_mu
+from elite_lightning.objectives import (
+    Grpo,
+    MeanParts,
+    Objective,
+    ReplayNll,
+    ReplayObjective,
+    bound,
+    check_mu,
+    kernel_of,
+)
 from elite_lightning.optim import OptimizerSettings, build_optimizer
 from elite_lightning.policy import ChatFormat, Dtype
 from elite_lightning.policy_module import PolicyModule, VerificationSettings
@@ -43,7 +52,15 @@ from elite_lightning.step_metrics import (
     update_metrics,
 )
 from elite_lightning.term_gradients import TermGradients
-from elite_lightning.terms import GroupTensors, advantages_of, policy_count, policy_term, replay_term, replay_total
+from elite_lightning.terms import (
+    GroupTensors,
+    advantages_of,
+    policy_count,
+    policy_term,
+    replay_term,
+    replay_total,
+    similarity_of,
+)
 from elite_lightning.types import AmbiguousDomain, Domain, Sampling
 from elite_lightning.update import Passes, Term, accumulate_gradients
 from elite_lightning.verify import Want
@@ -129,6 +146,9 @@ class EliteModule(PolicyModule):
         self.replay: ReplayObjective = replay if replay is not None else ReplayNll()
         self.responses_per_problem = responses_per_problem
         _try_group(self.objective, responses_per_problem)
+        kernel = kernel_of(self.objective)
+        if kernel is not None and self.is_sampling:
+            kernel.check(domain)
         self.sampling = sampling
         self.micro_batch_tokens = micro_batch_tokens
         self.optimizer_settings = optimizer
@@ -193,7 +213,8 @@ class EliteModule(PolicyModule):
         started = time.perf_counter()
         groups, seconds = self._roll_out(batch.chunks)
         tensors = GroupTensors(groups)
-        advantages = advantages_of(self.objective, tensors)
+        similarity = similarity_of(self.objective, groups, self.domain, self.device)
+        advantages = advantages_of(self.objective, tensors, similarity)
         updating = time.perf_counter()
         watch, gradients = ReplayWatch(batch.replay, self.trainer.global_step), self._term_gradients()
         terms = [watch.over(term) for term in self._terms(tensors, advantages, batch.replay)]
@@ -339,4 +360,6 @@ class EliteModule(PolicyModule):
 def _try_group(objective: Objective, size: int) -> None:
     """Let an objective refuse groups that are too small for it now, and not in the first step, after the search."""
     zeros = torch.zeros(1, size)
-    objective.advantages(zeros, zeros == 0, strategies=zeros.long() - 1, mean_logprobs=zeros)
+    bound(objective, torch.ones(1, size, size)).advantages(
+        zeros, zeros == 0, strategies=zeros.long() - 1, mean_logprobs=zeros
+    )

@@ -28,7 +28,16 @@ from elite_lightning.errors import UsageError
 from elite_lightning.factory import PolicyFactory
 from elite_lightning.loggers import JsonlLogger
 from elite_lightning.logprobs import response_logprobs
-from elite_lightning.objectives import Grpo, MeanParts, Objective, ReplayNll, ReplayObjective, check_mu
+from elite_lightning.objectives import (
+    Grpo,
+    MeanParts,
+    Objective,
+    ReplayNll,
+    ReplayObjective,
+    bound,
+    check_mu,
+    kernel_of,
+)
 from elite_lightning.optim import OptimizerSettings, build_optimizer
 from elite_lightning.policy import ChatFormat, Dtype
 from elite_lightning.policy_module import PolicyModule, VerificationSettings
@@ -46,7 +55,15 @@ from elite_lightning.step_metrics import (
     update_metrics,
 )
 from elite_lightning.term_gradients import TermGradients
-from elite_lightning.terms import GroupTensors, advantages_of, policy_count, policy_term, replay_term, replay_total
+from elite_lightning.terms import (
+    GroupTensors,
+    advantages_of,
+    policy_count,
+    policy_term,
+    replay_term,
+    replay_total,
+    similarity_of,
+)
 from elite_lightning.types import AmbiguousDomain, Domain, Sampling
 from elite_lightning.update import Passes, Term, accumulate_gradients
 from elite_lightning.verify import Want
@@ -136,6 +153,9 @@ class EliteModule(PolicyModule):
         self.responses_per_problem = responses_per_problem
         self.dynamic_sampling = dynamic_sampling
         _try_group(self.objective, responses_per_problem)
+        kernel = kernel_of(self.objective)
+        if kernel is not None and self.is_sampling:
+            kernel.check(domain)
         self.sampling = sampling
         self.micro_batch_tokens = micro_batch_tokens
         self.optimizer_settings = optimizer
@@ -239,7 +259,8 @@ class EliteModule(PolicyModule):
         sampled = time.perf_counter()
         groups = [group for part in pending for group in part.groups()]
         seconds = {"rollout": sampled - started, "verify": time.perf_counter() - sampled}
-        return Round(groups, advantages_of(self.objective, GroupTensors(groups)), seconds)
+        similarity = similarity_of(self.objective, groups, self.domain, self.device)
+        return Round(groups, advantages_of(self.objective, GroupTensors(groups), similarity), seconds)
 
     def _start(self, chunk: Sequence[Numbered], n: int, seed: int, want: Want) -> PendingGroups:
         return Roller(self.engine, self.codec, self.domain, self.verifier).start(chunk, n, self.sampling, seed, want)
@@ -357,4 +378,6 @@ class EliteModule(PolicyModule):
 def _try_group(objective: Objective, size: int) -> None:
     """Let an objective refuse groups that are too small for it now, and not in the first step, after the search."""
     zeros = torch.zeros(1, size)
-    objective.advantages(zeros, zeros == 0, strategies=zeros.long() - 1, mean_logprobs=zeros)
+    bound(objective, torch.ones(1, size, size)).advantages(
+        zeros, zeros == 0, strategies=zeros.long() - 1, mean_logprobs=zeros
+    )

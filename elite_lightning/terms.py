@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from elite_lightning.batching import TokenBatch, TokenRow
-from elite_lightning.objectives import LossOutput, Objective, ReplayObjective
+from elite_lightning.objectives import LossOutput, Objective, ReplayObjective, bound, kernel_of
 from elite_lightning.rollouts import Group
+from elite_lightning.types import Domain
 from elite_lightning.update import Term
 
 
@@ -67,11 +68,32 @@ def _table(rows: list[list[float]] | list[list[int]], dtype: torch.dtype) -> Ten
     return torch.tensor(rows, dtype=dtype) if rows else torch.zeros(0, 0, dtype=dtype)
 
 
-def advantages_of(objective: Objective, tensors: GroupTensors) -> Tensor:
-    """Advantages `[problems, group]`; empty when there are no groups."""
+def similarity_of(objective: Objective, groups: Sequence[Group], domain: Domain, device: torch.device) -> Tensor | None:
+    """What the objective's kernel says of the groups, `[problems, group, group]`; None if it has no kernel.
+
+    Args:
+        objective: Names the kernel.
+        groups: Judged groups of one size.
+        domain: What their solutions are of.
+        device: Where a model may compute.
+    """
+    kernel = kernel_of(objective)
+    if kernel is None:
+        return None
+    return kernel.of([[judgement.solution for judgement in group.judgements] for group in groups], domain, device)
+
+
+def advantages_of(objective: Objective, tensors: GroupTensors, similarity: Tensor | None = None) -> Tensor:
+    """Advantages `[problems, group]`; empty when there are no groups.
+
+    Args:
+        objective: What decides.
+        tensors: The judged groups.
+        similarity: What `similarity_of` says of them.
+    """
     if not tensors.groups:
         return torch.zeros(0, 0)
-    return objective.advantages(
+    return bound(objective, similarity).advantages(
         tensors.rewards,
         tensors.counted,
         strategies=tensors.strategies if objective.needs_strategies else None,

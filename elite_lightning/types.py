@@ -281,6 +281,19 @@ class AmbiguousDomain(Protocol):
 
 
 @runtime_checkable
+class TreeDomain(Protocol):
+    """What a domain offers besides if its solutions have syntax trees whose likeness can be measured."""
+
+    def tree_features(self, solution: str) -> Mapping[str, int] | None:
+        """How often each kind of edge occurs in the tree of a solution, right or wrong; None if it cannot be parsed.
+
+        An edge is named after its two ends, and after more where it matters. What is only written down differently has
+        the same edges; literals are masked. Never raises; callers must not change the mapping.
+        """
+        ...
+
+
+@runtime_checkable
 class TokenBudget(Protocol):
     """What a domain has besides when its prompts keep to a limit in tokens.
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from elite_lightning.seeds import derive_seed
@@ -88,6 +89,17 @@ class ArithmeticDomain:
     def strategy(self, problem: Problem, solution: str) -> str:  # noqa: ARG002 - the key is the same for any problem
         """The expression's tree with the operands of `+` and `*` in a fixed order."""
         return _canonical(parse(solution))
+
+    def tree_features(self, solution: str) -> dict[str, int] | None:
+        """How often each edge occurs in the expression's tree; see `elite_lightning.types.TreeDomain`.
+
+        An edge to a number counts as one to any number and as one to this number: here numbers are what names are in
+        other languages. The operands of `+` and `*` have no order.
+        """
+        try:
+            return dict(Counter(_edges("", parse(solution))))
+        except ExpressionError:
+            return None
 
 
 class ExpressionError(ValueError):
@@ -171,6 +183,17 @@ def _numbers(tree: Tree) -> Iterator[int]:
     else:
         yield from _numbers(tree[1])
         yield from _numbers(tree[2])
+
+
+def _edges(place: str, tree: Tree) -> Iterator[str]:
+    """The edges of a tree that hangs from a place, such as the left of a difference."""
+    if isinstance(tree, int):
+        yield from (f"{place}>number", f"{place}>{tree}")
+        return
+    operator, left, right = tree
+    yield f"{place}>{operator}"
+    for side, child in (("left", left), ("right", right)):
+        yield from _edges(f"- {side}" if operator == "-" else operator, child)
 
 
 def _depth(tree: Tree) -> int:

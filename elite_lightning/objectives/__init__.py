@@ -4,7 +4,7 @@ from elite_lightning.objectives.aggregate import MeanParts, count_responses, mer
 from elite_lightning.objectives.darling import Darling
 from elite_lightning.objectives.dph import DphForwardKl, DphJensenShannon
 from elite_lightning.objectives.grpo import Grpo
-from elite_lightning.objectives.interface import LossOutput, Objective
+from elite_lightning.objectives.interface import ComparingObjective, LossOutput, Objective, bound, kernel_of
 from elite_lightning.objectives.max_rl import MaxRl
 from elite_lightning.objectives.mix import check_mu, mix
 from elite_lightning.objectives.pass_at_k import PassAtK, Pkpo
@@ -14,6 +14,7 @@ from elite_lightning.objectives.setpo import SetPo
 from elite_lightning.objectives.unlikeliness import UnlikelinessReward
 
 __all__ = [
+    "ComparingObjective",
     "Darling",
     "DphForwardKl",
     "DphJensenShannon",
@@ -29,8 +30,10 @@ __all__ = [
     "ReplayObjective",
     "SetPo",
     "UnlikelinessReward",
+    "bound",
     "check_mu",
     "count_responses",
+    "kernel_of",
     "length_normalised_nll",
     "merge_metrics",
     "mix",

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from torch import Tensor
 
 from elite_lightning.objectives.aggregate import MeanParts
+from elite_lightning.similarity import Similarity
 
 
 class LossOutput(NamedTuple):
@@ -99,3 +100,38 @@ class Objective(Protocol):
             Shares that add up, over micro-batches and ranks, to the loss of the step.
         """
         ...
+
+
+@runtime_checkable
+class ComparingObjective(Protocol):
+    """What an objective offers besides if its advantages depend on how alike the responses of a group are.
+
+    It names a kernel, which it never calls; the trainer does, and hands over numbers before it asks for `advantages`,
+    whose arguments so stay those of every objective.
+    """
+
+    @property
+    def kernel(self) -> Similarity | None:
+        """What compares solutions; None if `advantages` can do without."""
+        ...
+
+    def with_similarity(self, similarity: Tensor) -> Objective:
+        """This objective for the groups of one step.
+
+        Args:
+            similarity: `[problems, group, group]`, float32, symmetric, in [0, 1], ones on the diagonal; of all
+                responses, right or wrong, counted or not.
+        """
+        ...
+
+
+def kernel_of(objective: Objective) -> Similarity | None:
+    """The kernel that an objective names, if it names one."""
+    return objective.kernel if isinstance(objective, ComparingObjective) else None
+
+
+def bound(objective: Objective, similarity: Tensor | None) -> Objective:
+    """The objective with the similarities of a step; unchanged where there are none, or where it names no kernel."""
+    if similarity is None or not isinstance(objective, ComparingObjective) or objective.kernel is None:
+        return objective
+    return objective.with_similarity(similarity)

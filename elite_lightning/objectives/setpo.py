@@ -10,6 +10,7 @@ from torch import Tensor
 from elite_lightning.objectives.grpo import Grpo
 from elite_lightning.objectives.interface import Objective
 from elite_lightning.objectives.wrapped import OnTop
+from elite_lightning.similarity import Similarity
 
 Gate = Literal["none", "correct_only", "mixed_groups_only"]
 
@@ -55,15 +56,20 @@ def _gain(mass: Tensor) -> Tensor:
 class SetPo(OnTop):
     """A base objective whose advantages get `weight * s_i`, the group's diversity with and without the response.
 
-    `A_i = A_i(base) + weight * s_i`, after the base has normalised; `s_i` is `diversity_marginals` of the kernel
-    `k_ij = 1` where two responses have the same strategy, else 0. Everything else is the base's: clipping,
-    aggregation, KL penalty.
+    `A_i = A_i(base) + weight * s_i`, after the base has normalised; `s_i` is `diversity_marginals` of the kernel k.
+    Everything else is the base's: clipping, aggregation, KL penalty.
+
+    Three kernels are there. Without `kernel`, `k_ij = 1` where two responses have the same strategy, else 0; wrong
+    responses have no strategy and count as one class of their own, so a group that is all wrong gets exactly 0.
+    `elite_lightning.similarity.SyntaxTrees` compares syntax trees, `elite_lightning.similarity.SentenceEmbeddings` is
+    the paper's. With these two each response has a similarity of its own to each other one, whether it is right or
+    wrong. With the gate `none` they so reward wrong answers that differ, as the paper does: in a group that is all
+    wrong, and in a mixed one, where a wrong answer unlike the others loses less than its fellows. The gate
+    `mixed_groups_only` prevents the first, `correct_only` both. Responses without a solution count as alike.
 
     Source: SetPO, Li 2026, arXiv 2602.01062. The authors' code was not available, so paper and code could not be
-    compared. This one differs from the paper in its kernel: there, the cosine of sentence embeddings of the answers;
-    here, equality of the strategy keys of correct solutions. Wrong responses have no key and count as one class of
-    their own, so a group that is all wrong gets exactly 0, while the paper rewards diverse wrong answers. A graded
-    similarity of syntax trees would need more of a solution than the key that an objective sees.
+    compared. The paper's kernel is the cosine of frozen sentence embeddings of the answers; the default here is the
+    strategy, which needs no second model. SyntaxTrees is not in the paper.
 
     Args:
         base: Gives the advantages to add to, and the loss; null is GRPO with its defaults, as in the paper.
@@ -71,29 +77,47 @@ class SetPo(OnTop):
         gate: Whose diversity counts. `none` (the paper): all responses, correct or not. `correct_only`: the set is the
             correct ones, and only they get something. `mixed_groups_only`: as `none`, but nothing in groups that are
             all right or all wrong. The last two are not in the paper.
+        kernel: How alike two responses are, as `class_path` and `init_args`; null is 1 for the same strategy, else 0.
 
     Raises:
-        ValueError: If a value is out of range.
+        ValueError: If a value is out of range, or both this and the base have a kernel.
     """
 
-    def __init__(self, base: Objective | None = None, weight: float = 0.05, gate: Gate = "none") -> None:
+    def __init__(
+        self,
+        base: Objective | None = None,
+        weight: float = 0.05,
+        gate: Gate = "none",
+        kernel: Similarity | None = None,
+    ) -> None:
         if not weight >= 0.0:
             raise ValueError(f"weight must be at least 0, got {weight}: a negative one would reward what is common")
         if gate not in get_args(Gate):
             raise ValueError(f"gate must be one of {', '.join(get_args(Gate))}, got {gate!r}")
-        super().__init__(base if base is not None else Grpo())
+        super().__init__(base if base is not None else Grpo(), kernel)
         self.weight = weight
         self.gate = gate
 
     def with_strategies(
         self, rewards: Tensor, counted: Tensor, strategies: Tensor, mean_logprobs: Tensor | None
     ) -> Tensor:
-        """The base's advantages and the weighted diversity."""
+        """The base's advantages and the weighted diversity.
+
+        Raises:
+            ValueError: If there is a kernel, and no similarity of these groups was given.
+        """
         base = self.base.advantages(rewards, counted, strategies=strategies, mean_logprobs=mean_logprobs)
         correct = counted & (strategies >= 0)
-        alike = strategies[:, :, None] == strategies[:, None, :]
-        diversity = diversity_marginals(alike.to(base.dtype), correct if self.gate == "correct_only" else counted)
+        alike = self._alike(strategies).to(base)
+        diversity = diversity_marginals(alike, correct if self.gate == "correct_only" else counted)
         if self.gate == "mixed_groups_only":
             is_mixed = correct.any(dim=-1) & (counted & ~correct).any(dim=-1)
             diversity = torch.where(is_mixed[:, None], diversity, 0.0)
         return base + self.weight * diversity
+
+    def _alike(self, strategies: Tensor) -> Tensor:
+        if self.own_kernel is None:
+            return strategies[:, :, None] == strategies[:, None, :]
+        if self.similarity is None:
+            raise ValueError(f"SetPo has the kernel {type(self.own_kernel).__name__}: call with_similarity first")
+        return self.similarity

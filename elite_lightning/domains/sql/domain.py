@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from elite_lightning.domains.sql.prompts import CompactPrompt, SqlPrompt
 from elite_lightning.domains.sql.rules import rule_named
 from elite_lightning.domains.sql.strategy import strategy_key
 from elite_lightning.domains.sql.structure import structure_of
+from elite_lightning.domains.sql.tree_features import tree_features
 from elite_lightning.domains.sql.verifier import require_gold, verify_sql
 from elite_lightning.errors import UsageError
 from elite_lightning.types import Cell, Problem, Verdict
@@ -167,6 +168,10 @@ class SqlDomain:
     def strategy(self, problem: Problem, solution: str) -> str:
         """The evaluation's key of a solution."""
         return self._strategy(_required(problem, "database"), solution)
+
+    def tree_features(self, solution: str) -> Mapping[str, int] | None:
+        """The edges of a solution's syntax tree; see `elite_lightning.types.TreeDomain`."""
+        return tree_features(solution)
 
     def _compute_cell(self, database: str, sql: str) -> Cell:
         return Cell(label_approach(sql, self._tables(database)), structure_of(sql))

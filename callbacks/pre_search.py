@@ -24,7 +24,7 @@ from elite_lightning.archive_file import manifest_path
 from elite_lightning.distributed import on_every_rank, on_first_rank
 from elite_lightning.policy import model_fingerprint
 from elite_lightning.run_folder import RunFolder, write_atomically
-from elite_lightning.samples import Keeping, Weighting, limits_of
+from elite_lightning.samples import Keeping, NearPerfect, Weighting, limits_of
 from elite_lightning.search import (
     ArchiveSearch,
     IidSearch,
@@ -181,8 +181,8 @@ class IidPreSearch(PreSearch):
             `text` (each text once) or `cell` (the shortest of each cell, as EliteReplay does).
         match_items_of: Another run's `archive.jsonl`, over the same problems and policy: no problem keeps more items
             than it has there. It has to stay where it is while this run is to be resumed. Null keeps all.
-        min_correct_share: Keep only problems of which at least this share of the samples is correct: DPH-RL's
-            near-perfect problems, 6 of 8 or 8 of 8 there. 0 keeps all.
+        near_perfect: Keep only problems that the policy solves almost always, such as `{"least": 6, "of": 8}`: DPH-RL's
+            set. All their correct samples are kept. Null keeps all problems.
     """
 
     search_class = IidSearch  # type: ignore[assignment]
@@ -193,18 +193,22 @@ class IidPreSearch(PreSearch):
         labeler: Labeler | None = None,
         weighting: Weighting = "frequency",
         match_items_of: str | None = None,
-        min_correct_share: float = 0.0,
+        near_perfect: NearPerfect | None = None,
     ) -> None:
         super().__init__(settings, labeler)
-        self.weighting, self.match_items_of, self.min_correct_share = weighting, match_items_of, min_correct_share
-        Keeping(weighting, None, 0, min_correct_share)  # refuses what is out of range now
+        if near_perfect is not None and near_perfect.of > settings.attempts_per_problem:
+            raise ValueError(
+                f"search.near_perfect.of={near_perfect.of} is more than the search.settings.attempts_per_problem="
+                f"{settings.attempts_per_problem} samples that a problem gets"
+            )
+        self.weighting, self.match_items_of, self.near_perfect = weighting, match_items_of, near_perfect
 
     def _keeping(self, settings: SearchSettings, fingerprints: Mapping[str, str]) -> Keeping:
         if self.match_items_of is None:
-            return Keeping(self.weighting, min_correct_share=self.min_correct_share)
+            return Keeping(self.weighting, near_perfect=self.near_perfect)
         same = {name: fingerprints[name] for name in ("base_model", "tokenizer", "domain", "problems")}
         limits = limits_of(self.match_items_of, same)
-        return Keeping(self.weighting, limits, settings.seed or 0, self.min_correct_share)
+        return Keeping(self.weighting, limits, settings.seed or 0, self.near_perfect)
 
 
 def read_search_report(folder: RunFolder) -> Mapping[str, Any] | None:

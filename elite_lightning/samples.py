@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,34 @@ from typing import Literal
 from elite_lightning.archive import EliteArchive, Outcome, Slot, enter
 from elite_lightning.archive_file import SAMPLES_FORMAT, read_archive
 from elite_lightning.seeds import derive_seed
-from elite_lightning.types import Cells, Elite, Judgement, Problem
+from elite_lightning.types import Cells, Elite, FinishReason, Judgement, Problem
 
 Weighting = Literal["frequency", "text", "cell"]
 """Over what replay of plain samples is uniform within a problem."""
+
+
+@dataclass(frozen=True)
+class NearPerfect:
+    """Problems that a policy solves almost always: DPH-RL's set to stay near the base policy on.
+
+    Args:
+        least: So many correct ones, at least,
+        of: among the first so many samples of a problem. What our own verifier could not judge is no sample here.
+
+    Raises:
+        ValueError: If `least` does not lie in [1, `of`].
+    """
+
+    least: int = 6
+    of: int = 8
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        if not 1 <= self.least <= self.of:
+            raise ValueError(f"near_perfect.least must lie between 1 and near_perfect.of={self.of}, got {self.least}")
+
+    def __str__(self) -> str:
+        return f"{self.least} of {self.of}"
 
 
 @dataclass(frozen=True)
@@ -39,21 +63,13 @@ class Keeping:
         weighting: The rule.
         limits: Most items that a problem keeps; a problem that is not named keeps none. None is no limit.
         seed: Decides which items are kept.
-        min_correct_share: A problem keeps nothing if a smaller share of its samples is correct.
-
-    Raises:
-        ValueError: If the share lies outside [0, 1].
+        near_perfect: Only problems that fit it keep anything; None is no condition.
     """
 
     weighting: Weighting = "frequency"
     limits: Mapping[str, int] | None = None
     seed: int = 0
-    min_correct_share: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check ranges."""
-        if not 0.0 <= self.min_correct_share <= 1.0:
-            raise ValueError(f"search.min_correct_share must lie in [0, 1], got {self.min_correct_share}")
+    near_perfect: NearPerfect | None = None
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -62,8 +78,8 @@ class Keeping:
         if self.limits is not None:
             listed = repr((self.seed, sorted(self.limits.items())))
             limits = hashlib.sha256(listed.encode()).hexdigest()
-        share = {"min_correct_share": repr(self.min_correct_share)} if self.min_correct_share else {}
-        return {"weighting": self.weighting, "limits": limits, **share}
+        chosen = {} if self.near_perfect is None else {"near_perfect": f"{self.near_perfect}"}
+        return {"weighting": self.weighting, "limits": limits, **chosen}
 
 
 def limits_of(path: str | Path, expected: Mapping[str, str]) -> dict[str, int]:
@@ -87,8 +103,7 @@ class SampleArchive(EliteArchive):
 
     What `insert` returns follows the rule of the cells all the same, so that one journal serves every weighting.
 
-    With a smallest share, problems that the policy solves less often are left out when the archive is frozen. Attempts
-    that our own verifier could not judge are no samples there.
+    Where only near-perfect problems keep anything, the others are left out when the archive is frozen.
 
     With limits, a problem that has more items when the archive is frozen keeps a random choice of them, drawn without
     replacement. One that has fewer keeps what it has: replay draws evenly from a problem's items, so repeats drawn to
@@ -115,14 +130,13 @@ class SampleArchive(EliteArchive):
         super().__init__(judge, encode, fingerprints, cells)
         self._keeping = keeping
         self._shortest: dict[str, dict[Slot, Elite]] = {}
-        self._samples: Counter[str] = Counter()
-        self._correct: Counter[str] = Counter()
+        self._judged: defaultdict[str, list[bool]] = defaultdict(list)
 
     def freeze(self) -> None:
-        """End all inserts, and keep what the share and the limits leave; a second call changes nothing."""
-        least = self._keeping.min_correct_share
-        if not self.frozen and least:
-            solved = [i for i in self.problem_ids if self._correct[i] >= least * self._samples[i]]
+        """End all inserts, and keep what condition and limits leave; a second call changes nothing."""
+        chosen = self._keeping.near_perfect
+        if not self.frozen and chosen is not None:
+            solved = [i for i in self.problem_ids if sum(self._judged[i][: chosen.of]) >= chosen.least]
             self._elites = {problem_id: self._elites[problem_id] for problem_id in solved}
         if not self.frozen and self._keeping.limits is not None:
             cut = {i: self._chosen(i, self._keeping.limits.get(i, 0)) for i in self.problem_ids}
@@ -133,18 +147,22 @@ class SampleArchive(EliteArchive):
         """What is kept of the problem, sorted by cell and response, repeats included."""
         return tuple(sorted(super().elites(problem_id), key=lambda elite: (elite.cell, elite.response)))
 
+    def insert(self, problem: Problem, response: str, finish_reason: FinishReason = FinishReason.STOP) -> Outcome:
+        """See `EliteArchive.insert`."""
+        outcome = super().insert(problem, response, finish_reason)
+        # What hit the length limit goes through `reject`.
+        return outcome if finish_reason is FinishReason.LENGTH else self._note(problem, outcome)
+
     def reject(self, problem: Problem, outcome: Outcome) -> Outcome:
         """See `EliteArchive.reject`."""
-        if outcome is Outcome.VERIFIER_FAILURE:
-            self._samples[problem.id] -= 1
-        return super().reject(problem, outcome)
+        return self._note(problem, super().reject(problem, outcome))
 
-    def _count(self, problem: Problem) -> None:
-        super()._count(problem)
-        self._samples[problem.id] += 1
+    def _note(self, problem: Problem, outcome: Outcome) -> Outcome:
+        if outcome is not Outcome.VERIFIER_FAILURE:
+            self._judged[problem.id].append(outcome.correct)
+        return outcome
 
     def _file(self, elite: Elite) -> Outcome:
-        self._correct[elite.problem_id] += 1
         enter(self._elites.setdefault(elite.problem_id, {}), self._slot(elite), elite)
         return enter(self._shortest.setdefault(elite.problem_id, {}), (self._place(elite),), elite)
 

@@ -31,10 +31,12 @@ class DivergenceReplay(ABC):
 
     Source: DPH-RL, Li 2025, arXiv 2509.07430, eq. 7: `L = L_exp + eta * L_pef`. In this package eta is `model.mu`, and
     `model.policy_weight: 1` leaves the other term unscaled. Near-perfect problems, which are replayed and not sampled
-    any more, are `callbacks.IidPreSearch`'s `min_correct_share` with `data.exclude_replayed`. Paper and released code
-    differ in more than one place; the subclasses say where. Both take a mean over tokens, so does the default here;
-    the released code mixes stored sequences into the batch that the policy term is averaged over, which weighs them
-    less, while eq. 7, and this, averages both terms apart.
+    any more, are `callbacks.IidPreSearch`'s `near_perfect` with `data.exclude_replayed`. The paper takes problems with
+    6 of 8 correct samples for text-to-SQL, draws one more and stores that one, if it is correct; its ablation with 8 of
+    8 stores all. Here all correct samples are stored. Paper and released code differ in more than one place; the
+    subclasses say where. Both take a mean over tokens, so does the default here; the released code mixes stored
+    sequences into the batch that the policy term is averaged over, which weighs them less, while eq. 7, and this,
+    averages both terms apart.
 
     Args:
         aggregation: `token` (DPH-RL), or `response`: over each response's own tokens first.

@@ -215,6 +215,7 @@ def test_further_problems_are_the_next_ones_and_a_later_start_goes_on_behind_the
     straight = data_module(**settings).train_dataloader()
     batches = iter(straight)
     order = [name for _ in range(6) for name in ids(next(batches).chunks)]
+    assert sorted(order[:8]) == [f"train-{i}" for i in range(8)]
 
     loader = data_module(**settings).train_dataloader()
     batch = next(iter(loader))

@@ -209,11 +209,3 @@ class IidPreSearch(PreSearch):
         same = {name: fingerprints[name] for name in ("base_model", "tokenizer", "domain", "problems")}
         limits = limits_of(self.match_items_of, same)
         return Keeping(self.weighting, limits, settings.seed or 0, self.near_perfect)
-
-
-def read_search_report(folder: RunFolder) -> Mapping[str, Any] | None:
-    """Counts and seconds of the run's search, or None if there was none."""
-    if not folder.search_report.is_file():
-        return None
-    report: Mapping[str, Any] = json.loads(folder.search_report.read_text())
-    return report

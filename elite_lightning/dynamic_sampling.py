@@ -19,10 +19,12 @@ from elite_lightning.rollouts import Group
 class DynamicSampling:
     """Train on groups with a signal alone, and sample further problems until the step has enough of them.
 
-    A group has a signal if the objective gives any of its responses an advantage other than 0. A round has as many
-    problems as the step, and they are the next ones of the same order, so that none is asked before its turn. Of more
-    groups than the step needs, the first ones by number are kept; the others are lost. If groups are still missing
-    after the last round, the step is trained on fewer, and its policy term is the mean over these.
+    A group has a signal if the objective gives any of its responses an advantage other than 0: under SetPO that may be
+    a group that is all right or all wrong, unless its gate is `mixed_groups_only`, which with DAPO it should be.
+
+    A round has as many problems as the step, and they are the next ones of the same order, so that none is asked before
+    its turn. Of more groups than the step needs, the first ones by number are kept; the others are lost. If groups are
+    still missing after the last round, the step is trained on fewer, and its policy term is the mean over these.
 
     What is left out enters neither the policy term nor its denominator, and no KL penalty acts on it.
 

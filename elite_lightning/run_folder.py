@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import yaml  # type: ignore[import-untyped]
 
+from elite_lightning.code_version import code_version
 from elite_lightning.errors import UsageError
 
 # Settings that cannot change results: where the run lies, what is shown, and arguments of single commands.
@@ -55,6 +56,11 @@ class RunFolder:
     def archive(self) -> Path:
         """The frozen archive; its manifest lies beside it."""
         return self.path / "archive.jsonl"
+
+    @property
+    def code(self) -> Path:
+        """Versions of the code that worked on the run, a line each, in order."""
+        return self.path / "code.txt"
 
     @property
     def base_logprobs(self) -> Path:
@@ -171,10 +177,16 @@ class RunFolder:
             )
 
     def claim(self, config: Mapping[str, Any]) -> None:
-        """Write the configuration, unless it is there already."""
+        """Write the configuration, unless it is there already, and which code works on it now."""
         if not self.config.is_file():
             text = yaml.safe_dump(dict(config), sort_keys=False)  # type: ignore[no-untyped-call]
             write_atomically(self.config, text)
+        if code_version() not in self.code_versions():
+            write_atomically(self.code, "".join(f"{version}\n" for version in (*self.code_versions(), code_version())))
+
+    def code_versions(self) -> list[str]:
+        """Versions of the code that worked on the run; none if an earlier release did not write them down."""
+        return self.code.read_text().split() if self.code.is_file() else []
 
     def newest_checkpoint(self) -> Path | None:
         """The last checkpoint that was written to its end, or None."""

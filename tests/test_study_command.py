@@ -12,6 +12,7 @@ import pytest
 import yaml
 from conftest import ROOT, run_process
 
+from elite_lightning.code_version import code_version
 from elite_lightning.evaluation import figures_of, read_counts
 
 GRPO = {"model": {"mu": 0.0}, "data": {"replay_per_step": 0}, "search": None}
@@ -24,7 +25,7 @@ def study(toy_config, tmp_path):
     config = str(toy_config)
     plan = {
         "study_dir": str(tmp_path / "study"),
-        "seeds": [1, 2],
+        "seeds": [2, 1],
         "parallel": 2,
         "reference": "grpo",
         "overrides": SMALL,
@@ -81,6 +82,7 @@ def test_a_study_from_its_search_to_its_page_with_a_stop_in_between(study, tmp_p
     archive = (folder / "searches" / "shared" / "archive.jsonl").read_bytes()
     for seed in (1, 2):
         assert (folder / "elite" / f"seed={seed}" / "archive.jsonl").read_bytes() == archive
+        assert (folder / "elite" / f"seed={seed}" / "code.txt").read_text() == f"{code_version()}\n"
     assert not (folder / "grpo" / "seed=1" / "archive.jsonl").exists()
 
     results = json.loads((folder / "results.json").read_text())
@@ -103,7 +105,11 @@ def test_a_study_from_its_search_to_its_page_with_a_stop_in_between(study, tmp_p
     tables = (folder / "tables.md").read_text()
     for text in (page, tables, out):
         assert "EliteReplay" in text
-    assert "In training, a run samples as many responses: every arm 32." in tables
+    assert "In training, a run of every arm samples 32 responses." in tables
+    assert "In all, its search included, runs do not sample equally many responses: GRPO 32; EliteReplay 160." in tables
+    assert "All seeds of EliteReplay start from one search (seed 0); no interval covers another search." in tables
+    assert "With so few seeds, intervals are too short" in tables
+    assert results["settings"]["code"] == [code_version()]
 
     # Again: nothing is run, and the same comes out.
     before = (folder / "results.json").read_bytes()
@@ -111,6 +117,12 @@ def test_a_study_from_its_search_to_its_page_with_a_stop_in_between(study, tmp_p
     assert code == 0
     assert "begun" not in again
     assert (folder / "results.json").read_bytes() == before
+
+    # Another search in the place of the one that runs have started from is refused.
+    (folder / "searches" / "shared" / "archive.jsonl").write_bytes(archive + b"more")
+    code, _, err = run_process("study", "--config", study, timeout_s=120)
+    assert code == 2
+    assert "started from another search than" in err
 
 
 def test_an_arm_that_fails_is_told_and_keeps_no_other_from_running(study, tmp_path):

@@ -62,10 +62,15 @@ def _arm(key: str, runs: tuple[Path, ...], results: Mapping[str, Any] | None) ->
     known = (results or {}).get("arms", {})
     name = key if key in known else next((n for n, arm in known.items() if arm.get("label") == key), key)
     named = known.get(name, {})
-    evaluations: list[Path | None] = [
-        folder / "eval" / Path(file).name for folder, file in zip(runs, named.get("evaluations", ()), strict=False)
-    ] or [newest_evaluation(folder) for folder in runs]
-    found = tuple(path for path in evaluations if path is not None and path.is_file())
+    if "evaluations" in named:
+        # `.../seed=3/eval/step=100.jsonl`: by the run's own name, since the order here need not be that of the results.
+        by_name = {folder.name: folder for folder in runs}
+        files = [Path(file) for file in named["evaluations"]]
+        runs = tuple(by_name[file.parts[-3]] for file in files if file.parts[-3] in by_name)
+        evaluations = [by_name[file.parts[-3]] / "eval" / file.name for file in files if file.parts[-3] in by_name]
+    else:
+        evaluations = [path for path in map(newest_evaluation, runs) if path is not None]
+    found = tuple(path for path in evaluations if path.is_file())
     return Arm(name, named.get("label", key), runs, found)
 
 

@@ -147,7 +147,12 @@ def coverage_pictures(
     Returns:
         The pictures, and what is wrong with journals that are left out.
     """
-    groups = {arm.label: list(arm.runs) for arm in arms if not arm.is_base}
+    # A run that started from a shared search holds a copy of its journal, which is drawn once, as the search's.
+    groups = {
+        arm.label: [run for run in arm.runs if not (run / "shared_search.json").is_file()]
+        for arm in arms
+        if not arm.is_base
+    }
     groups |= {f"search {name}": [folder] for name, folder in searches.items()}
     found: dict[str, list[Mapping[str, dict[float, float]]]] = {}
     files: list[Path] = []

@@ -13,6 +13,7 @@ from elite_lightning.budget import Budget, budget_of
 from elite_lightning.run_folder import RunFolder
 from elite_lightning.study.plan import StudyPlan
 
+_SECONDS = "Seconds are wall-clock with {} runs at once on one machine, and do not compare methods."
 _COLUMNS = (
     ("search: responses", "search", "generations"),
     ("training: responses", "train", "generations"),
@@ -72,21 +73,20 @@ def remark(results: Mapping[str, Any]) -> str:
     """
     trained = {name: arm for name, arm in results["arms"].items() if arm["budget"]["train"]["optimizer_steps"]}
     lines = [
-        _grouped(what, {arm["label"]: arm["budget"][part]["generations"] for arm in trained.values()})
-        for what, part in (("In training", "train"), ("In its search", "search"))
+        _grouped(what, {arm["label"]: _value(arm["budget"], part, "generations") for arm in trained.values()})
+        for what, part in (("In training", "train"), ("In all, its search included", "both"))
     ]
-    return " ".join(lines)
+    return " ".join([*lines, _SECONDS.format(results["settings"]["parallel"])])
 
 
 def _grouped(what: str, generations: Mapping[str, float | None]) -> str:
     groups: dict[float | None, list[str]] = {}
     for label, number in generations.items():
         groups.setdefault(number, []).append(label)
-    said = "; ".join(
-        f"{'every arm' if len(groups) == 1 else ', '.join(labels)} {_count(number)}"
-        for number, labels in groups.items()
-    )
-    return f"{what}, a run samples as many responses: {said}."
+    if len(groups) == 1:
+        return f"{what}, a run of every arm samples {_count(next(iter(groups)))} responses."
+    said = "; ".join(f"{', '.join(labels)} {_count(number)}" for number, labels in groups.items())
+    return f"{what}, runs do not sample equally many responses: {said}."
 
 
 def markdown_of_budgets(results: Mapping[str, Any]) -> str:

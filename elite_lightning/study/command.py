@@ -27,7 +27,8 @@ def main(args: Sequence[str], entry: Path) -> int:
     Returns:
         The exit code: 0, or 2 after a user's error or when a run failed, which is one line on stderr.
     """
-    signal.signal(signal.SIGTERM, _end)  # so that the runs are ended too
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that the runs are ended too
+        signal.signal(number, _end)
     try:
         plan = _parse(args)
         folder = RunFolder(plan.study_dir)

@@ -206,5 +206,5 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seed_folders(plan: StudyPlan) -> dict[str, Sequence[Path]]:
-    """Arm to the run folders of its seeds, in the plan's order."""
-    return {arm: [plan.run_dir(arm, seed) for seed in plan.seeds] for arm in plan.arms}
+    """Arm, in the plan's order, to the run folders of its seeds, in ascending order as in `results.json`."""
+    return {arm: [plan.run_dir(arm, seed) for seed in sorted(plan.seeds)] for arm in plan.arms}

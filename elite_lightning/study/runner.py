@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,9 +18,7 @@ from elite_lightning.archive_file import manifest_path
 from elite_lightning.errors import UsageError
 from elite_lightning.run_folder import RunFolder, differing_keys, flatten, load_yaml, write_atomically
 from elite_lightning.study.plan import StudyPlan
-
-# What a run needs to take a search for its own: journals of all ranks, and what a labeler leaves.
-_OF_SEARCH = ("*.sqlite", "vocabulary.json")
+from elite_lightning.study.shared_search import check_origin, hand_over
 
 
 @dataclass(frozen=True)
@@ -71,6 +67,8 @@ def _run(plan: StudyPlan, name: str, seed: int, config: Path) -> Job:
     done = RunFolder(folder).summary if arm.trained else RunFolder(folder).samples("test", 0)
     arguments = (command, "--config", str(config), "--run_dir", str(folder), "--seed_everything", str(seed))
     shared = None if arm.search is None else plan.search_dir(arm.search)
+    if shared is not None:
+        check_origin(shared, folder)
     return Job(f"{name} seed={seed}", arguments, folder, done, shared)
 
 
@@ -136,7 +134,7 @@ class Runner:
             return None
         job.folder.mkdir(parents=True, exist_ok=True)
         if job.start_from is not None:
-            _copy_search(job.start_from, job.folder)
+            hand_over(job.start_from, job.folder)
         started = time.perf_counter()
         self._say(f"[{number}/{jobs}] {job.name}: begun")
         log = job.folder / "log.txt"
@@ -171,17 +169,6 @@ class Runner:
         with self._lock:
             for process in self._processes:
                 process.terminate()
-
-
-def _copy_search(source: Path, target: Path) -> None:
-    """Give a run the journal of a finished search, from which it makes its archive without sampling."""
-    if RunFolder(target).archive.is_file():
-        return
-    for pattern in _OF_SEARCH:
-        for path in sorted(source.glob(pattern)):
-            temporary = target / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
-            shutil.copyfile(path, temporary)
-            os.replace(temporary, target / path.name)
 
 
 def _last_line(log: Path) -> str:

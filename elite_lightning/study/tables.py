@@ -9,6 +9,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+# Below it, intervals over seeds are markedly too short (`benchmarks/interval_coverage.py`).
+_FEW_SEEDS = 5
+
 
 class Column(NamedTuple):
     """What a column shows.
@@ -163,8 +166,27 @@ def _about(results: Mapping[str, Any], with_seeds: bool) -> str:
     eligible = _eligible(results, {name: arm["figures"] for name, arm in arms.items()}, "an arm")
     return (
         f"Means over {settings['problems']} problems and {seeds} {'seed' if seeds == '1' else 'seeds'}, with "
-        f"{100 * settings['level']:g} % bootstrap intervals over {over}.{eligible}"
+        f"{100 * settings['level']:g} % bootstrap intervals over {over}.{eligible}{_limits(results, with_seeds)}"
     )
+
+
+def _limits(results: Mapping[str, Any], with_seeds: bool) -> str:
+    """What the intervals do not cover, and other things to know before believing them."""
+    settings, arms = results["settings"], results["arms"]
+    said = []
+    if with_seeds and min(len(arm["seeds"]) for arm in arms.values()) < _FEW_SEEDS:
+        said.append("With so few seeds, intervals are too short where seeds differ much.")
+    shared = [arm["label"] for arm in arms.values() if arm.get("search") is not None]
+    if shared:
+        said.append(
+            f"All seeds of {', '.join(shared)} start from one search (seed {settings['search_seed']}); "
+            "no interval covers another search."
+        )
+    if len(settings.get("code", [])) > 1:
+        said.append(
+            f"The runs were made by {len(settings['code'])} versions of the code: {', '.join(settings['code'])}."
+        )
+    return "".join(f" {sentence}" for sentence in said)
 
 
 def _eligible(results: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]], who: str) -> str:
@@ -173,7 +195,8 @@ def _eligible(results: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any
     if not metric.startswith("strategies_among_correct"):
         return ""
     problems = _range([of_arm[metric]["problems"] for of_arm in figures.values()])
-    return f" The last column is of the {problems} problems of which {who} had so many correct samples."
+    apart = "; rows are of different problems, so compare them below" if who == "an arm" else ""
+    return f" The last column is of the {problems} problems of which {who} had so many correct samples{apart}."
 
 
 def _compared(results: Mapping[str, Any]) -> str:
@@ -181,8 +204,8 @@ def _compared(results: Mapping[str, Any]) -> str:
     count = comparisons * len(results["differences"])
     return (
         f"Differences to {_label(results)}, paired by seed and problem, with intervals of the same kind; in round "
-        f"brackets, in how many of the seeds the arm is above. These are {count} comparisons, and the intervals are "
-        f"not corrected for their number.{_eligible(results, results['differences'], 'both arms')}"
+        f"brackets, in how many of the seeds the arm is above. These are {count} comparisons, ratios aside, and the "
+        f"intervals are not corrected for their number.{_eligible(results, results['differences'], 'both arms')}"
     )
 
 

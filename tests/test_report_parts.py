@@ -247,3 +247,13 @@ def test_a_user_s_error_is_one_line_and_exit_code_2(arguments, words, tmp_path, 
     assert error.count("\n") == 1
     assert error.startswith("error: ")
     assert words in error
+
+
+def test_the_samples_of_a_seed_are_its_own_in_whatever_order_runs_are_named(tmp_path):
+    folders = [run_folder(tmp_path / "grpo" / f"seed={seed}", table) for seed, table in ((0, GRPO), (1, ELITE))]
+    files = [f"grpo/seed={seed}/eval/step=4.jsonl" for seed in (0, 1)]
+    results = {"arms": {"grpo": {"label": "GRPO", "evaluations": files}}}
+    for given in (folders, folders[::-1]):
+        (arm,) = [arm for arm in arms_of({"grpo": given}, results) if not arm.is_base]
+        assert arm.runs == tuple(folders)
+        assert arm.evaluations == tuple(tmp_path / file for file in files)

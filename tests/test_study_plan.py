@@ -1,9 +1,14 @@
 """What a study hands to its runs: overrides laid over files, one seed for all shared searches, and what is refused."""
 
+import re
+import sys
+
 import pytest
 import yaml
+from conftest import ROOT
 
 from elite_lightning.errors import UsageError
+from elite_lightning.study.command import _parse
 from elite_lightning.study.plan import Arm, SharedSearch, StudyPlan, merged, read_config
 from elite_lightning.study.runner import runs_of, searches_of
 
@@ -121,3 +126,27 @@ def test_files_and_overrides_that_cannot_be_used_are_named(files):
     lacking = plan(files, arms={"base": Arm(str(files / "plain.yaml"), search="shared")})
     with pytest.raises(UsageError, match="needs `search` in its configuration"):
         lacking.arm_config("base")
+
+
+SHIPPED = sorted((ROOT / "configs" / "study").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_shipped_studies_hold_configurations_that_the_command_takes(path, tmp_path, monkeypatch, capsys):
+    from elite_lightning.cli import EliteCLI
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    study = _parse(["--config", str(path), "--study_dir", str(tmp_path)])
+    for job in (*searches_of(study), *runs_of(study)[: len(study.arms)]):
+        with pytest.raises(SystemExit) as ended:  # --print_config ends the program
+            EliteCLI([*job.arguments, "--print_config"])
+        assert ended.value.code == 0
+        assert yaml.safe_load(capsys.readouterr().out)["run_dir"] == str(job.folder)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_every_number_and_list_of_a_shipped_study_carries_a_comment(path):
+    values = [line for line in path.read_text().splitlines() if re.match(r" *[\w.]+: *[0-9\[]", line)]
+    assert values
+    assert [line for line in values if "#" not in line] == []

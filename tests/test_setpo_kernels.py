@@ -168,7 +168,7 @@ def one_step(tiny_policy, objective, mu):
 @pytest.fixture
 def arithmetic(monkeypatch):
     """Lets `step_once` train on arithmetic."""
-    monkeypatch.setattr(test_module, "LetterSource", lambda: SOURCE)
+    monkeypatch.setattr(test_module, "LetterSource", lambda _: SOURCE)
     monkeypatch.setattr(test_module, "FixedEngine", ExpressionEngine)
 
 

@@ -8,13 +8,17 @@ RUN := $(VENV)/bin/python
 # Where to take torch from; for instance the address of PyTorch's CPU wheels on a machine without a GPU.
 TORCH_INDEX ?=
 
+# Processes that the tests are shared among.
+TEST_WORKERS ?= 2
+
 .PHONY: quickstart test lint types check base clean-venv
 
 quickstart: $(VENV)/.installed
 	$(RUN) train.py fit --config configs/quickstart.yaml
 
+# A file of tests stays in one process, with its fixtures. One thread each: more threads than cores are slow.
 test: $(VENV)/.installed
-	$(RUN) -m pytest
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(TEST_WORKERS) --dist loadfile
 
 lint: $(VENV)/.installed
 	$(RUN) -m ruff check .

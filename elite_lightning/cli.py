@@ -48,6 +48,10 @@ TRAINER_DEFAULTS = {
     "enable_model_summary": False,
 }
 
+_ABOUT = (
+    "Reinforcement learning with verifiable rewards that keeps the other right answers. Two more commands have options "
+    "of their own: `study --help` (several methods over several seeds) and `report --help` (a page of runs)."
+)
 _OF_ONE_COMMAND = frozenset({"ckpt_path", "weights_only", "verbose", "predictions"})
 
 
@@ -67,7 +71,7 @@ class EliteCLI(LightningCLI):
             trainer_class=EliteTrainer,
             trainer_defaults=TRAINER_DEFAULTS,
             seed_everything_default=0,
-            parser_kwargs={**strict, **{name: dict(strict) for name in self.subcommands()}},
+            parser_kwargs={"description": _ABOUT, **strict, **{name: dict(strict) for name in self.subcommands()}},
             args=None if args is None else list(args),
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,

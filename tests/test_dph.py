@@ -8,6 +8,7 @@ from collections import defaultdict
 import pytest
 import torch
 import yaml
+from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -256,6 +257,8 @@ def test_fit_starts_at_the_base_and_keeps_what_it_compares_to(dph, tmp_path, tin
     assert max(row["train/loss_replay"] for row in steps) > 1e-7
     for row in steps:
         assert row["train/loss"] == pytest.approx(row["train/loss_policy"] + 0.1 * row["train/loss_replay"], abs=1e-6)
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    assert [name for name in steps[0] if name.startswith("train/") and f"`{name}`" not in page] == []
     archive = EliteArchive.load(run / "archive.jsonl", {})
     model, codec = load_model(str(tiny_policy)).eval(), TokenCodec(load_tokenizer(str(tiny_policy)))
     stored = load_file(run / "archive.base_logprobs.safetensors")

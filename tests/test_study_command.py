@@ -1,5 +1,6 @@
 """`train.py study` as a user types it: one search for all, a stop in between, nothing done twice, failures told."""
 
+import contextlib
 import csv
 import json
 import os
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -45,6 +47,15 @@ def edit(path, **changes):
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}, sort_keys=False))
 
 
+def running_in(folder):
+    """Command lines of the processes that name the folder."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            lines.append(path.read_bytes())
+    return [line for line in lines if str(folder).encode() in line]
+
+
 def stop_in_the_middle(study, folder):
     """Start the study and ask it to end once a run trains; returns its exit code."""
     paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
@@ -59,6 +70,7 @@ def stop_in_the_middle(study, folder):
         deadline = time.monotonic() + 120
         while not list(folder.glob("*/seed=*/log.txt")) and time.monotonic() < deadline:
             time.sleep(0.05)
+        assert running_in(folder)  # or the check below could not fail
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     finally:
@@ -71,8 +83,7 @@ def test_a_study_from_its_search_to_its_page_with_a_stop_in_between(study, tmp_p
     folder = tmp_path / "study"
     assert stop_in_the_middle(study, folder) == 128 + signal.SIGTERM
     assert not (folder / "results.json").exists()
-    running = subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, text=True, check=False).stdout
-    assert running == ""  # no run outlives the study
+    assert running_in(folder) == []  # no run outlives the study
 
     code, out, err = run_process("study", "--config", study, timeout_s=240)
     assert code == 0, err

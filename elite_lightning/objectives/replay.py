@@ -137,10 +137,8 @@ def length_normalised_nll(
     Returns:
         Scalar share of the loss.
     """
-    per_response = -response_means(logprobs, mask)
-    if weights is not None:
-        per_response = per_response * weights
-    return divide_by_total(per_response.sum(), num_responses)
+    each = logprobs.new_ones(len(logprobs)) if weights is None else weights
+    return weighted_share(-logprobs, mask, each, num_responses, "response")
 
 
 class ReplayNll:
@@ -178,6 +176,4 @@ class ReplayNll:
         base_logprobs: Tensor | None = None,  # noqa: ARG002 - imitation needs none
     ) -> LossOutput:
         """See `ReplayObjective.loss`."""
-        if self.aggregation == "response":
-            return LossOutput(length_normalised_nll(logprobs, mask, denominator, weights), {})
-        return LossOutput(weighted_share(-logprobs, mask, weights, denominator, "token"), {})
+        return LossOutput(weighted_share(-logprobs, mask, weights, denominator, self.aggregation), {})

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from yaml import YAMLError  # type: ignore[import-untyped, attr-defined]
+
 from elite_lightning.errors import UsageError
 from elite_lightning.run_folder import load_yaml
 
@@ -167,7 +169,7 @@ def read_config(path: str) -> dict[str, Any]:
         config = load_yaml(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise UsageError(f"config={path} cannot be read: {error}") from error
-    except Exception as error:  # the YAML library's own errors
+    except YAMLError as error:
         raise UsageError(f"config={path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
         raise UsageError(f"config={path} is not a run's configuration: it holds no mapping")

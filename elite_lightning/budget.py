@@ -98,6 +98,29 @@ def budget_of(run_folder: RunFolder) -> Budget:
     )
 
 
+def mean_budget(runs: Sequence[Path]) -> dict[str, dict[str, float | None]]:
+    """What a run of an arm has spent, as a mean over its seeds.
+
+    Args:
+        runs: Run folders, at least one.
+
+    Returns:
+        Part to what was spent, by the names of `Budget`; None where one of the runs did not count it.
+
+    Raises:
+        UsageError: If a file is broken; names it.
+    """
+    budgets = [budget_of(RunFolder(run)).to_dict() for run in runs]
+    return {part: _mean([budget[part] for budget in budgets]) for part in budgets[0]}
+
+
+def _mean(parts: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    return {
+        key: None if any(part[key] is None for part in parts) else sum(part[key] for part in parts) / len(parts)
+        for key in parts[0]
+    }
+
+
 def samples_spent(path: Path) -> Spent:
     """What one evaluation took, without seconds.
 

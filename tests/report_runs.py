@@ -72,7 +72,8 @@ def run_folder(path: Path, trained, base=BASE, steps=4, scale=1.0, searched=Fals
     logger = JsonlLogger(path / "metrics.jsonl")
     for step in range(steps):
         more = {"train/entropy": 1.0, "train/gradient_norm": scale, "train/loss_replay": scale} if searched else {}
-        logger.log_metrics({"train/correct": scale * step, **more}, step)
+        spent = {"train/generations": 8.0, "train/seconds/train": 30 * scale / steps, "train/loss": 0.0}
+        logger.log_metrics({"train/correct": scale * step, **more, **spent, "train/loss_policy": 0.0}, step)
     seconds = {"train": 30 * scale, "rollout": 10, "verify": 1, "update": 19, "evaluate": 7}
     (path / "summary.json").write_text(json.dumps({"seconds": seconds}))
     if searched:
@@ -85,7 +86,7 @@ def search(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     with SearchJournal(path / "search.sqlite", {"method": "toy"}) as journal:
         journal.append(ATTEMPTS)
-    (path / "search.json").write_text(json.dumps({"attempts": 5}))
+    (path / "search.json").write_text(json.dumps({"attempts": 5, "seconds": 2.5}))
     elites = [
         Elite("train-0", Cell("alone", "1"), "a", "a", (1,)),
         Elite("train-0", Cell("first", "2"), "ab", HOSTILE, (1, 2)),

@@ -141,9 +141,11 @@ def test_every_number_names_files_that_are_as_they_were(study):
 def test_budgets_are_means_of_the_runs(study):
     _, page = study
     budgets = page.table("budgets")
-    assert float(budgets["GRPO"]["train, s"]["data-value"]) == 45
-    assert "data-value" not in budgets["GRPO"]["search attempts"]
-    assert [float(row["search attempts"]["data-value"]) for name, row in budgets.items() if name != "GRPO"] == [5]
+    assert float(budgets["GRPO"]["train: seconds"]["data-value"]) == 45
+    assert float(budgets["GRPO"]["train: generations"]["data-value"]) == 4 * 8
+    assert "data-value" not in budgets["GRPO"]["train: generated tokens"]  # was not counted
+    assert "data-value" not in budgets["GRPO"]["search: generations"]
+    assert [float(row["search: generations"]["data-value"]) for name, row in budgets.items() if name != "GRPO"] == [5]
 
 
 def test_nothing_is_fetched_and_ids_are_unique(study):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from elite_lightning.budget import Budget, budget_of
+from elite_lightning.budget import budget_of, mean_budget
 from elite_lightning.run_folder import RunFolder
 from elite_lightning.study.plan import StudyPlan
 
@@ -50,19 +50,11 @@ def budgets_of(plan: StudyPlan) -> dict[str, dict[str, dict[str, float | None]]]
     """
     found = {}
     for name, arm in plan.arms.items():
-        runs = [budget_of(RunFolder(plan.run_dir(name, seed))).to_dict() for seed in plan.seeds]
-        spent = {part: _mean([run[part] for run in runs]) for part in Budget().to_dict()}
+        spent = mean_budget([plan.run_dir(name, seed) for seed in plan.seeds])
         if arm.search is not None:
             spent["search"] = dict(budget_of(RunFolder(plan.search_dir(arm.search))).to_dict()["search"])
         found[name] = spent
     return found
-
-
-def _mean(parts: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    return {
-        key: None if any(part[key] is None for part in parts) else sum(part[key] for part in parts) / len(parts)
-        for key in parts[0]
-    }
 
 
 def remark(results: Mapping[str, Any]) -> str:

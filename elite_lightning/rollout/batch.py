@@ -114,17 +114,14 @@ class DecodingBatch:
         self.alive_count = int(alive.sum())
 
     def release(self) -> list[FinishedRow]:
-        """Take ended rows out and close the gaps with rows from the end; returns the ended rows."""
+        """Take ended rows out, so that the others are side by side; returns the ended rows."""
         alive = self.alive[: self.size]
         finished = self._finished((~alive).nonzero().flatten())
-        gaps = (~alive[: self.alive_count]).nonzero().flatten()
-        movers = alive[self.alive_count :].nonzero().flatten() + self.alive_count
-        if len(gaps):
-            for state in (self.owner, self.position, self.pending, self.alive, self.written):
-                state[gaps] = state[movers]
-            for history in (self.uniforms, self.tokens, self.logprobs):
-                history[gaps] = history[movers]
-            self.memory.move(movers, gaps)
+        if finished:
+            order = self.memory.keep(alive)
+            states = (self.owner, self.position, self.pending, self.alive, self.written)
+            for state in (*states, self.uniforms, self.tokens, self.logprobs):
+                state[: len(order)] = state[order]
         self.size = self.alive_count
         return finished
 

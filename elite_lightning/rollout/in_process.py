@@ -132,7 +132,7 @@ class InProcessEngine:
             replaced: Whether other rows will follow on the first ones.
         """
         if self.share_prefixes:
-            return SharedMemory(slots, max_new_tokens, self.device)
+            return SharedMemory(max_new_tokens, self.device)
         # Rows that are admitted later start further right; with room for one more response the cache shifts seldom.
         return ExpandedMemory(slots, longest - 1 + (2 if replaced else 1) * max_new_tokens, self.device)
 

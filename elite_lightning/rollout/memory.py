@@ -35,8 +35,15 @@ class RowMemory(Protocol):
             The attention mask that the model is to be given, `[size, columns so far]` bool, or None.
         """
 
-    def move(self, movers: torch.Tensor, gaps: torch.Tensor) -> None:
-        """Copy the rows `movers` over the rows `gaps`; both are `[count]` int64."""
+    def keep(self, alive: torch.Tensor) -> torch.Tensor:
+        """Take ended rows out.
+
+        Args:
+            alive: `[size]` bool, rows that stay.
+
+        Returns:
+            `[kept]` int64: which row each of the first slots holds now.
+        """
 
 
 class ExpandedMemory:
@@ -76,10 +83,17 @@ class ExpandedMemory:
         self.column += 1
         return self.visible[:size, : self.column]
 
-    def move(self, movers: torch.Tensor, gaps: torch.Tensor) -> None:
-        """Copy rows with their keys."""
-        self.start[gaps], self.visible[gaps] = self.start[movers], self.visible[movers]
-        self.cache.move(movers, gaps)
+    def keep(self, alive: torch.Tensor) -> torch.Tensor:
+        """Close the gaps with rows from the end: copying keys is what this costs."""
+        count = int(alive.sum())
+        order = torch.arange(count, device=alive.device)
+        gaps = (~alive[:count]).nonzero().flatten()
+        movers = alive[count:].nonzero().flatten() + count
+        if len(gaps):
+            order[gaps] = movers
+            self.start[gaps], self.visible[gaps] = self.start[movers], self.visible[movers]
+            self.cache.move(movers, gaps)
+        return order
 
     def _shift(self, size: int, alive: torch.Tensor) -> None:
         """Make room on the right by giving up the columns left of the first one that a living row needs."""

@@ -1,0 +1,189 @@
+"""Rows that were admitted together: equally long at every step, so that nothing they wrote has to be masked.
+
+All samples of a prompt read one copy of its keys and values: at every token a row attends to its prompt and to its own
+response, and copies of the prompt in every row would make reading them the largest part of the work. Here all rows of
+a prompt are multiplied with its keys in one matrix product, each row with its own response's keys beside it, and one
+softmax goes over both (the split by shared prefix is Juravsky et al. 2024, "Hydragen", arXiv 2402.05099).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from elite_lightning.rollout.cache import SlotCache
+from elite_lightning.rollout.memory import Prefilled
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Samples of one prompt.
+
+    Args:
+        count: How many; they lie side by side.
+        length: Cached tokens of the prompt.
+        prefilled: Where they are; None if there are none.
+    """
+
+    count: int
+    length: int
+    prefilled: Prefilled | None
+
+
+@dataclass(slots=True)
+class _Layer:
+    """Keys and values of one layer.
+
+    Args:
+        keys: `[rows, heads, columns, head size]`, of the responses.
+        values: `[rows, heads, columns, value size]`.
+        prompt_keys: `[prompts, heads, head size, longest]`, transposed for the product that reads them.
+        prompt_values: `[prompts, heads, longest, value size]`.
+    """
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    prompt_keys: torch.Tensor
+    prompt_values: torch.Tensor
+
+
+class Cohort:
+    """Keys and values of rows that were admitted together, and of their prompts.
+
+    Args:
+        admitted: Prompts and how many samples each has, in the order of the rows.
+        columns: Most tokens of a row.
+        device: Where the model is.
+    """
+
+    def __init__(self, admitted: Sequence[Admitted], columns: int, device: torch.device) -> None:
+        self.columns, self.device = columns, device
+        self.column = -1  # where the next token goes; `advance` comes first
+        self.admitted = list(admitted)
+        self.layers: list[_Layer] = []
+        self._regroup()
+
+    @property
+    def size(self) -> int:
+        """Rows."""
+        return sum(prompt.count for prompt in self.admitted)
+
+    def advance(self) -> None:
+        """Go to the next column; the last one again when all rows have ended and wait to be taken out."""
+        self.column = min(self.column + 1, self.columns - 1)
+
+    def write(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Put one token of each row `[rows, heads, 1, head size]` into the current column."""
+        if layer == len(self.layers):
+            self.layers.append(self._reserve(layer, keys, values))
+        mine = self.layers[layer]
+        mine.keys[:, :, self.column] = keys.squeeze(2)
+        mine.values[:, :, self.column] = values.squeeze(2)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Keep some rows, in their order, and forget prompts without rows.
+
+        Args:
+            rows: `[kept]` int64, rising.
+        """
+        counts = self._prompt_of[rows].bincount(minlength=len(self.admitted)).tolist()
+        used = [index for index, count in enumerate(counts) if count]
+        prompts = None if len(used) == len(counts) else torch.tensor(used, dtype=torch.int64, device=self.device)
+        longest = max((self.admitted[index].length for index in used), default=0)
+        for layer in self.layers:
+            layer.keys, layer.values = self._kept(layer.keys, rows), self._kept(layer.values, rows)
+            if prompts is not None:
+                layer.prompt_keys = layer.prompt_keys[prompts, :, :, :longest]
+                layer.prompt_values = layer.prompt_values[prompts, :, :longest]
+        self.admitted = [
+            Admitted(counts[index], self.admitted[index].length, self.admitted[index].prefilled) for index in used
+        ]
+        self._regroup()
+
+    def attend(self, layer: int, query: torch.Tensor) -> torch.Tensor:
+        """Attention of one new token a row to its prompt and its response, whose key is written already.
+
+        Args:
+            layer: Index of the layer.
+            query: `[rows, heads, queries of a head, head size]`, scaled.
+
+        Returns:
+            `[rows, heads, queries of a head, value size]`.
+        """
+        mine, longest = self.layers[layer], self._longest
+        keys, values = mine.keys[:, :, : self.column + 1], mine.values[:, :, : self.column + 1]
+        own = query @ keys.transpose(-1, -2)
+        prompt = self._by_prompt(query) @ mine.prompt_keys
+        if self._padding is not None:
+            prompt.masked_fill_(self._padding, -torch.inf)
+        scores = torch.cat((prompt, self._by_prompt(own)), -1)
+        weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
+        group = query.shape[2]
+        from_own = self._by_row(weights[..., longest:], group) @ values
+        return from_own.add_(self._by_row(weights[..., :longest] @ mine.prompt_values, group))
+
+    def _by_prompt(self, rows: torch.Tensor) -> torch.Tensor:
+        """`[rows, heads, group, size]` to `[prompts, heads, most rows of a prompt * group, size]`."""
+        _, heads, group, size = rows.shape
+        rows = rows if self._members is None else rows[self._members]
+        return rows.view(len(self.admitted), -1, heads, group, size).transpose(1, 2).flatten(2, 3)
+
+    def _by_row(self, grouped: torch.Tensor, group: int) -> torch.Tensor:
+        """The way back."""
+        prompts, heads, _, size = grouped.shape
+        rows = grouped.unflatten(2, (-1, group)).transpose(1, 2).reshape(-1, heads, group, size)
+        return rows if self._place is None else rows[self._place]
+
+    def _regroup(self) -> None:
+        """Which row is whose, where prompts have different numbers of rows."""
+        counts = torch.tensor([prompt.count for prompt in self.admitted], dtype=torch.int64)
+        lengths = torch.tensor([prompt.length for prompt in self.admitted], dtype=torch.int64)
+        self._longest = int(lengths.max()) if len(lengths) else 0
+        padding = torch.arange(self._longest) >= lengths[:, None]
+        self._padding = padding[:, None, None].to(self.device) if padding.any() else None
+        self._prompt_of = torch.arange(len(counts)).repeat_interleave(counts).to(self.device)
+        self._members = self._place = None
+        if len(counts) and counts.min() < (most := int(counts.max())):
+            filled = torch.arange(most) < counts[:, None]  # [prompts, most]
+            members = torch.zeros(filled.shape, dtype=torch.int64)  # row 0 fills up
+            members[filled] = torch.arange(int(counts.sum()))
+            self._members = members.flatten().to(self.device)
+            self._place = filled.flatten().nonzero().flatten().to(self.device)
+
+    def _reserve(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> _Layer:
+        """Memory for the responses, and the prompts' keys and values side by side, padded on the right."""
+        (rows, heads, _, size), value_size = keys.shape, values.shape[-1]
+        prompts, longest = len(self.admitted), self._longest
+        # What lies behind a prompt's end must be finite: its weight is 0, and 0 times a NaN would still be NaN.
+        reserved = _Layer(
+            keys.new_empty(rows, heads, self.columns, size),
+            values.new_empty(rows, heads, self.columns, value_size),
+            keys.new_zeros(prompts, heads, size, longest),
+            values.new_zeros(prompts, heads, longest, value_size),
+        )
+        for cache, places, sources in self._sources():
+            theirs = cache.slot_layers[layer]
+            width = min(longest, theirs.length)
+            reserved.prompt_keys[places, :, :, :width] = theirs.keys[sources, :, :width].transpose(-1, -2)
+            reserved.prompt_values[places, :, :width] = theirs.values[sources, :, :width]
+        return reserved
+
+    def _sources(self) -> list[tuple[SlotCache, torch.Tensor, torch.Tensor]]:
+        """Caches in which prompts lie; which prompts, and in which rows."""
+        found: dict[int, tuple[SlotCache, list[int], list[int]]] = {}
+        for place, prompt in enumerate(self.admitted):
+            if prompt.prefilled is not None:
+                cache, row = prompt.prefilled
+                _, places, rows = found.setdefault(id(cache), (cache, [], []))
+                places.append(place)
+                rows.append(row)
+        index = [(cache, *(torch.tensor(x, device=self.device) for x in where)) for cache, *where in found.values()]
+        return index  # type: ignore[return-value]
+
+    def _kept(self, stored: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        used = slice(0, self.column + 1)
+        kept = stored.new_empty(len(rows), *stored.shape[1:])
+        kept[:, :, used] = stored[rows, :, used]
+        return kept

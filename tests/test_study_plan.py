@@ -82,6 +82,17 @@ def test_runs_come_seed_by_seed_and_only_searches_that_are_used(files):
     assert yaml.safe_load((files / "study" / "elite" / "arm.yaml").read_text()) == study.arm_config("elite")
 
 
+@pytest.mark.parametrize(
+    ("parallel", "configured", "threads"), [(1, 4, None), (2, None, 3), (2, 4, 3), (2, 1, 1), (8, 4, 1)]
+)
+def test_runs_at_once_share_the_cores(files, monkeypatch, parallel, configured, threads):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: set(range(6)))
+    study = plan(files, parallel=parallel, overrides={"torch_threads": configured})
+    expected = [] if threads is None else [str(threads)]
+    for run in runs_of(study):
+        assert [run.arguments[i + 1] for i, word in enumerate(run.arguments) if word == "--torch_threads"] == expected
+
+
 def test_runs_of_another_configuration_are_not_mixed_with_new_ones(files):
     runs_of(plan(files))
     changed = plan(files, overrides={"model": {"objective": None}})

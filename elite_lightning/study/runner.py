@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -43,11 +44,12 @@ class Job:
 def searches_of(plan: StudyPlan) -> list[Job]:
     """The shared searches; writes their configurations."""
     jobs = []
+    at_once = min(plan.parallel, len(plan.used_searches()))
     for name in plan.used_searches():
         folder = plan.search_dir(name)
         config = _write_config(folder / "study.yaml", plan.search_config(name), f"search {name!r}")
         arguments = ("search", "--config", str(config), "--run_dir", str(folder))
-        seeded = (*arguments, "--seed_everything", str(plan.search_seed))
+        seeded = (*arguments, "--seed_everything", str(plan.search_seed), *_threads(plan.search_config(name), at_once))
         jobs.append(Job(f"search {name}", seeded, folder, manifest_path(RunFolder(folder).archive)))
     return jobs
 
@@ -66,10 +68,18 @@ def _run(plan: StudyPlan, name: str, seed: int, config: Path) -> Job:
     command = "fit" if arm.trained else "test"
     done = RunFolder(folder).summary if arm.trained else RunFolder(folder).samples("test", 0)
     arguments = (command, "--config", str(config), "--run_dir", str(folder), "--seed_everything", str(seed))
+    arguments += _threads(plan.arm_config(name), plan.parallel)
     shared = None if arm.search is None else plan.search_dir(arm.search)
     if shared is not None:
         check_origin(shared, folder)
     return Job(f"{name} seed={seed}", arguments, folder, done, shared)
+
+
+def _threads(config: dict[str, Any], at_once: int) -> tuple[str, ...]:
+    """Each run's share of the cores, if that is less than it would take: threads that wait for a core spin."""
+    share = max(1, len(os.sched_getaffinity(0)) // at_once)
+    configured = config.get("torch_threads")
+    return ("--torch_threads", str(min(configured or share, share))) if at_once > 1 else ()
 
 
 def _write_config(path: Path, config: dict[str, Any], whose: str) -> Path:

@@ -138,7 +138,7 @@ class Cohort:
     def _by_row(self, grouped: torch.Tensor, group: int) -> torch.Tensor:
         """The way back."""
         prompts, heads, _, size = grouped.shape
-        rows = grouped.unflatten(2, (-1, group)).transpose(1, 2).reshape(-1, heads, group, size)
+        rows = grouped.reshape(prompts, heads, -1, group, size).transpose(1, 2).reshape(-1, heads, group, size)
         return rows if self._place is None else rows[self._place]
 
     def _regroup(self) -> None:
@@ -184,8 +184,10 @@ class Cohort:
                 _, places, rows = found.setdefault(id(cache), (cache, [], []))
                 places.append(place)
                 rows.append(row)
-        index = [(cache, *(torch.tensor(x, device=self.device) for x in where)) for cache, *where in found.values()]
-        return index  # type: ignore[return-value]
+        return [
+            (cache, torch.tensor(places, device=self.device), torch.tensor(rows, device=self.device))
+            for cache, places, rows in found.values()
+        ]
 
     def _grown(self, stored: torch.Tensor) -> torch.Tensor:
         rows, heads, columns, size = stored.shape

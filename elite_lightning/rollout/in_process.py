@@ -47,7 +47,8 @@ class InProcessEngine:
         model: A causal language model of transformers, with or without a PEFT adapter, not in a DDP wrapper.
         codec: Text to ids and back; its end-of-sequence token ends a response.
         max_rows: Most responses that are written at once; the key/value cache holds this many.
-        prefill_tokens: Most prompt tokens, padding included, in one forward pass.
+        prefill_tokens: Most prompt tokens, padding included, in one forward pass; None takes 8,192, or 1,024 on a CPU,
+            whose caches hold no more.
         share_prefixes: Let all samples of a prompt read one copy of its keys and values; faster, the same up to
             rounding. None does it for the families of models that are known to allow it (`attention.FAMILIES`).
         keep_stepping: For sharded models, whose ranks must all do the same number of forward passes. Called before
@@ -63,14 +64,14 @@ class InProcessEngine:
         model: nn.Module,
         codec: Codec,
         max_rows: int = 256,
-        prefill_tokens: int = 8192,
+        prefill_tokens: int | None = None,
         share_prefixes: bool | None = None,
         keep_stepping: Callable[[bool], bool] | None = None,
     ) -> None:
-        if max_rows < 1 or prefill_tokens < 1:
+        if max_rows < 1 or (prefill_tokens is not None and prefill_tokens < 1):
             raise ValueError(f"max_rows and prefill_tokens must be at least 1, got {max_rows} and {prefill_tokens}")
         self.model, self.codec = model, codec
-        self.max_rows, self.prefill_tokens, self.keep_stepping = max_rows, prefill_tokens, keep_stepping
+        self.max_rows, self._prefill_tokens, self.keep_stepping = max_rows, prefill_tokens, keep_stepping
         self.eos_id = codec.encode_response("")[-1]
         self._takes = _forward_arguments(model)
         possible = attends_to_everything(_config(model))
@@ -144,6 +145,11 @@ class InProcessEngine:
             return self._forward(ids, mask, positions, memory.cache)
         with shared_attention(_config(self.model), memory):
             return self._forward(ids, mask, positions, memory.cache)
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Most prompt tokens in one forward pass; a property, because a model moves to its device late."""
+        return self._prefill_tokens or (1024 if self.device.type == "cpu" else 8192)
 
     @property
     def device(self) -> torch.device:

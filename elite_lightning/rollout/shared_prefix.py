@@ -55,7 +55,7 @@ class SharedMemory:
     def keep(self, alive: torch.Tensor) -> torch.Tensor:
         """Take ended rows out; the others keep their order, so that cohorts stay together."""
         sizes = [cohort.size for cohort in self.cohorts]
-        for cohort, part in zip(self.cohorts, alive.split(sizes), strict=True):
+        for cohort, part in zip(self.cohorts, torch.split(alive, sizes), strict=True):
             rows = part.nonzero().flatten()
             if len(rows) < len(part):
                 cohort.keep(rows)
@@ -80,7 +80,9 @@ class ResponseLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write one token `[rows, heads, 1, head size]` of every row; returns what was written."""
         sizes = [cohort.size for cohort in self.cohorts]
-        for cohort, keys, values in zip(self.cohorts, key_states.split(sizes), value_states.split(sizes), strict=True):
+        for cohort, keys, values in zip(
+            self.cohorts, torch.split(key_states, sizes), torch.split(value_states, sizes), strict=True
+        ):
             cohort.write(self.index, keys, values)
         return key_states, value_states
 
@@ -144,7 +146,7 @@ def attend(
     rows, heads, size = query.shape[0], key.shape[1], query.shape[-1]
     scaled = query.reshape(rows, heads, -1, size) * (size**-0.5 if scaling is None else scaling)
     cohorts, layer = _active.get().cohorts, cast(int, module.layer_idx)
-    parts = scaled.split([cohort.size for cohort in cohorts])
+    parts = torch.split(scaled, [cohort.size for cohort in cohorts])
     outputs = [cohort.attend(layer, part) for cohort, part in zip(cohorts, parts, strict=True)]
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return output.reshape(rows, 1, -1, value.shape[-1]).to(query.dtype), None

@@ -67,8 +67,8 @@ def _run(plan: StudyPlan, name: str, seed: int, config: Path) -> Job:
     arm, folder = plan.arms[name], plan.run_dir(name, seed)
     command = "fit" if arm.trained else "test"
     done = RunFolder(folder).summary if arm.trained else RunFolder(folder).samples("test", 0)
-    arguments = (command, "--config", str(config), "--run_dir", str(folder), "--seed_everything", str(seed))
-    arguments += _threads(plan.arm_config(name), plan.parallel)
+    where = (command, "--config", str(config), "--run_dir", str(folder))
+    arguments = (*where, "--seed_everything", str(seed), *_threads(plan.arm_config(name), plan.parallel))
     shared = None if arm.search is None else plan.search_dir(arm.search)
     if shared is not None:
         check_origin(shared, folder)

@@ -77,16 +77,6 @@ class Cohort:
         """Go to the next column; the last one again when all rows have ended and wait to be taken out."""
         self.column = min(self.column + 1, self.columns - 1)
 
-    def write(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Put one token of each row `[rows, heads, 1, head size]` into the current column."""
-        if layer == len(self.layers):
-            self.layers.append(self._reserve(layer, keys, values))
-        mine = self.layers[layer]
-        if self.column == mine.keys.shape[2]:
-            mine.keys, mine.values = self._grown(mine.keys), self._grown(mine.values)
-        mine.keys[:, :, self.column] = keys.squeeze(2)
-        mine.values[:, :, self.column] = values.squeeze(2)
-
     def keep(self, rows: torch.Tensor) -> None:
         """Keep some rows, in their order, and forget prompts without rows.
 
@@ -107,17 +97,19 @@ class Cohort:
         ]
         self._regroup()
 
-    def attend(self, layer: int, query: torch.Tensor) -> torch.Tensor:
-        """Attention of one new token a row to its prompt and its response, whose key is written already.
+    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Write one new token of each row, and let it attend to its prompt and its response.
 
         Args:
             layer: Index of the layer.
             query: `[rows, heads, queries of a head, head size]`, scaled.
+            key: `[rows, heads, 1, head size]`.
+            value: `[rows, heads, 1, value size]`.
 
         Returns:
             `[rows, heads, queries of a head, value size]`.
         """
-        mine, longest = self.layers[layer], self._longest
+        mine, group = self._written(layer, key, value), query.shape[2]
         keys, values = mine.keys[:, :, : self.column + 1], mine.values[:, :, : self.column + 1]
         own = query @ keys.transpose(-1, -2)
         prompt = self._by_prompt(query) @ mine.prompt_keys
@@ -125,9 +117,19 @@ class Cohort:
             prompt.masked_fill_(self._padding, -torch.inf)
         scores = torch.cat((prompt, self._by_prompt(own)), -1)
         weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
-        group = query.shape[2]
-        from_own = self._by_row(weights[..., longest:], group) @ values
-        return from_own.add_(self._by_row(weights[..., :longest] @ mine.prompt_values, group))
+        from_prompt = weights[..., : self._longest] @ mine.prompt_values
+        from_own = self._by_row(weights[..., self._longest :], group) @ values
+        return from_own.add_(self._by_row(from_prompt, group))
+
+    def _written(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> _Layer:
+        if layer == len(self.layers):
+            self.layers.append(self._reserve(layer, key, value))
+        mine = self.layers[layer]
+        if self.column == mine.keys.shape[2]:
+            mine.keys, mine.values = self._grown(mine.keys), self._grown(mine.values)
+        mine.keys[:, :, self.column] = key.squeeze(2)
+        mine.values[:, :, self.column] = value.squeeze(2)
+        return mine
 
     def _by_prompt(self, rows: torch.Tensor) -> torch.Tensor:
         """`[rows, heads, group, size]` to `[prompts, heads, most rows of a prompt * group, size]`."""

@@ -22,6 +22,7 @@ from elite_lightning.attention import attends_to_everything
 from elite_lightning.errors import UsageError
 from elite_lightning.rollout.batch import DecodingBatch, FinishedRow
 from elite_lightning.rollout.cache import SlotCache
+from elite_lightning.rollout.lean import LeanDecoder, is_known
 from elite_lightning.rollout.memory import ExpandedMemory, Prefilled, RowMemory
 from elite_lightning.rollout.sampling import prompt_digest, row_uniforms
 from elite_lightning.rollout.shared_prefix import SharedMemory, shared_attention
@@ -51,6 +52,8 @@ class InProcessEngine:
             whose caches hold no more.
         share_prefixes: Let all samples of a prompt read one copy of its keys and values; faster, the same up to
             rounding. None does it for the families of models that are known to allow it (`attention.FAMILIES`).
+        lean: Where prefixes are shared, leave out what a model's own forward pass does besides computing, if the model
+            is exactly one that is known (`lean.is_known`); faster, the same up to rounding.
         keep_stepping: For sharded models, whose ranks must all do the same number of forward passes. Called before
             each pass with True and after the last one with False; returns whether any rank still has work, for
             example by an all-reduce. A rank that is done then passes a single token and ignores the result.
@@ -66,6 +69,7 @@ class InProcessEngine:
         max_rows: int = 256,
         prefill_tokens: int | None = None,
         share_prefixes: bool | None = None,
+        lean: bool = True,
         keep_stepping: Callable[[bool], bool] | None = None,
     ) -> None:
         if max_rows < 1 or (prefill_tokens is not None and prefill_tokens < 1):
@@ -81,6 +85,7 @@ class InProcessEngine:
                 "allow it: leave it out"
             )
         self.share_prefixes = possible if share_prefixes is None else share_prefixes
+        self.lean, self._lean = lean, cast(LeanDecoder | None, None)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], n: int, sampling: Sampling, seed: int
@@ -104,7 +109,12 @@ class InProcessEngine:
         """
         self._check(prompts, n, sampling)
         with _evaluating(self.model), torch.no_grad():
-            rows = _Rollout(self, prompts, n, sampling, seed).run()
+            if self.lean and self.share_prefixes and self.keep_stepping is None and is_known(self.model):
+                self._lean = LeanDecoder(self.model)
+            try:
+                rows = _Rollout(self, prompts, n, sampling, seed).run()
+            finally:
+                self._lean = None  # it refers to weights that may be exchanged before the next call
         return [[self._completion(rows[i * n + j]) for j in range(n)] for i in range(len(prompts))]
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> SlotCache:
@@ -143,6 +153,8 @@ class InProcessEngine:
         """Logits `[rows, vocabulary]` of the token after `ids` `[rows, 1]`."""
         if not isinstance(memory, SharedMemory):
             return self._forward(ids, mask, positions, memory.cache)
+        if self._lean is not None:
+            return self._lean(ids, positions, memory)
         with shared_attention(_config(self.model), memory):
             return self._forward(ids, mask, positions, memory.cache)
 

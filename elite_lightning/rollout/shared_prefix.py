@@ -6,10 +6,10 @@ It needs a model that lets its attention function be chosen and attends to every
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -62,15 +62,33 @@ class SharedMemory:
         self.cohorts[:] = [cohort for cohort in self.cohorts if cohort.size]
         return alive.nonzero().flatten()
 
+    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Write one new token of each row, and let it attend to its prompt and its response.
+
+        Args:
+            layer: Index of the layer.
+            query: `[rows, heads, queries of a head, head size]`, scaled.
+            key: `[rows, heads, 1, head size]`.
+            value: `[rows, heads, 1, value size]`.
+
+        Returns:
+            `[rows, heads, queries of a head, value size]`.
+        """
+        sizes = [cohort.size for cohort in self.cohorts]
+        if len(sizes) == 1:
+            return self.cohorts[0].attend(layer, query, key, value)
+        parts = zip(self.cohorts, *(torch.split(whole, sizes) for whole in (query, key, value)), strict=True)
+        return torch.cat([cohort.attend(layer, *part) for cohort, *part in parts])
+
 
 class ResponseLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """One layer of the cohorts, as a model writes to it; reading is the attention function's."""
+    """One layer of the cohorts as a model sees it; writing and reading are the attention function's."""
 
     is_sliding = False
 
-    def __init__(self, cohorts: list[Cohort], index: int) -> None:
+    def __init__(self, cohorts: list[Cohort]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.cohorts, self.index = cohorts, index
+        self.cohorts = cohorts
 
     def lazy_initialization(self, _key_states: torch.Tensor, _value_states: torch.Tensor) -> None:
         """Cohorts reserve their own memory."""
@@ -78,12 +96,7 @@ class ResponseLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write one token `[rows, heads, 1, head size]` of every row; returns what was written."""
-        sizes = [cohort.size for cohort in self.cohorts]
-        for cohort, keys, values in zip(
-            self.cohorts, torch.split(key_states, sizes), torch.split(value_states, sizes), strict=True
-        ):
-            cohort.write(self.index, keys, values)
+        """Hand one token `[rows, heads, 1, head size]` of every row on to `attend`, which writes it."""
         return key_states, value_states
 
     def get_mask_sizes(self, _query_length: int) -> tuple[int, int]:
@@ -102,11 +115,10 @@ class ResponseLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
 
 class ResponseCache(Cache):
-    """One `ResponseLayer` per layer of the model, created in their order when the model first writes to it."""
+    """One `ResponseLayer` per layer of the model, created when the model first writes to it."""
 
     def __init__(self, cohorts: list[Cohort]) -> None:
-        indices = itertools.count()
-        replicated: Any = lambda: ResponseLayer(cohorts, next(indices))  # noqa: E731 - an argument
+        replicated: Any = partial(ResponseLayer, cohorts)  # called without arguments, so a partial serves as well
         super().__init__(layer_class_to_replicate=replicated)
 
 
@@ -136,8 +148,8 @@ def attend(
     Args:
         module: The attention layer; its `layer_idx` says which.
         query: `[rows, query heads, 1, head size]`.
-        key: `[rows, heads, 1, head size]`, the new token's keys; only their number of heads is read.
-        value: `[rows, heads, 1, value size]`; likewise.
+        key: `[rows, heads, 1, head size]`.
+        value: `[rows, heads, 1, value size]`.
         scaling: Factor of the scores; one over the root of the head size by default.
 
     Returns:
@@ -145,10 +157,7 @@ def attend(
     """
     rows, heads, size = query.shape[0], key.shape[1], query.shape[-1]
     scaled = query.reshape(rows, heads, -1, size) * (size**-0.5 if scaling is None else scaling)
-    cohorts, layer = _active.get().cohorts, cast(int, module.layer_idx)
-    parts = torch.split(scaled, [cohort.size for cohort in cohorts])
-    outputs = [cohort.attend(layer, part) for cohort, part in zip(cohorts, parts, strict=True)]
-    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    output = _active.get().attend(cast(int, module.layer_idx), scaled, key, value)
     return output.reshape(rows, 1, -1, value.shape[-1]).to(query.dtype), None
 
 

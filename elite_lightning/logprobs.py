@@ -26,9 +26,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from elite_lightning.batching import TokenBatch
+from elite_lightning.linear_logprobs import is_plain_linear, linear_logprobs
 
-# Logits of one chunk in float32; a few copies of them exist at a time.
-CHUNK_BYTES = 256 * 2**20
+# Logits of one chunk in float32; one copy of them exists at a time, a few if the head is no plain linear layer. On an
+# accelerator more, because every chunk reads and writes the head's gradient once.
+CHUNK_BYTES, CHUNK_BYTES_ON_CPU = 256 * 2**20, 64 * 2**20
 
 # Models that were seen to change their logits after the head. A memo: it saves a forward pass and changes no result.
 _changes_logits: WeakSet[nn.Module] = WeakSet()
@@ -78,7 +80,8 @@ def token_logprobs(
         batch: Padded rows, on the model's device.
         temperature: Softmax temperature, the one that the responses were sampled with: the policy is softmax(logits /
             temperature).
-        chunk_tokens: Tokens whose logits exist at a time; by default as many as fit into 256 MiB of float32.
+        chunk_tokens: Tokens whose logits exist at a time; by default as many as fit into 256 MiB of float32, or into
+            64 MiB on a CPU.
         with_entropy: Also return each distribution's entropy.
 
     Returns:
@@ -92,7 +95,8 @@ def token_logprobs(
     causal_lm = _causal_lm(model)
     if causal_lm not in _changes_logits:
         head = causal_lm.get_output_embeddings()
-        scorer = _ScoringHead(head.forward, batch, temperature, chunk_tokens or _default_chunk(causal_lm), with_entropy)
+        chunk = chunk_tokens or _default_chunk(causal_lm, batch.input_ids.device)
+        scorer = _ScoringHead(head, batch, temperature, chunk, with_entropy)
         with _exchanged_forward(head, scorer):
             output = model(**_inputs(causal_lm, batch))
         if scorer.is_untouched(output.logits):
@@ -106,13 +110,14 @@ class _ScoringHead:
 
     def __init__(
         self,
-        head_forward: Callable[..., Tensor],
+        head: nn.Module,
         batch: TokenBatch,
         temperature: float,
         chunk_tokens: int,
         with_entropy: bool,
     ) -> None:
-        self.head_forward = head_forward
+        self.head = head
+        self.head_forward: Callable[..., Tensor] = head.forward
         self.batch = batch
         self.temperature = temperature
         self.chunk_tokens = chunk_tokens
@@ -141,6 +146,8 @@ class _ScoringHead:
 
     def _in_chunks(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """Score `hidden` `[tokens, width]`, `chunk_tokens` at a time."""
+        if not self.with_entropy and is_plain_linear(self.head, hidden):
+            return linear_logprobs(hidden, self.head, targets, self.temperature, self.chunk_tokens), None
         if len(targets) <= self.chunk_tokens:
             return self._score(hidden, targets)  # the bound holds without computing anything twice
         pairs = zip(torch.split(hidden, self.chunk_tokens), torch.split(targets, self.chunk_tokens), strict=True)
@@ -218,9 +225,10 @@ def _causal_lm(model: nn.Module) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
 
 
-def _default_chunk(causal_lm: Any) -> int:
-    """Number of tokens whose float32 logits fit into `CHUNK_BYTES`."""
-    return max(1, CHUNK_BYTES // (4 * int(causal_lm.config.get_text_config().vocab_size)))
+def _default_chunk(causal_lm: Any, device: torch.device) -> int:
+    """Number of tokens whose float32 logits fit into a chunk."""
+    size = CHUNK_BYTES_ON_CPU if device.type == "cpu" else CHUNK_BYTES
+    return max(1, size // (4 * int(causal_lm.config.get_text_config().vocab_size)))
 
 
 def _accepts(causal_lm: nn.Module, name: str) -> bool:

@@ -2,7 +2,9 @@
 
     python benchmarks/rollout.py --prompts 16 --samples 8 --prompt-length 100 --new-tokens 64 --threads 1
 
-Both sides sample at temperature 1 without truncation and stop at the same end-of-sequence token. Only tokens of
+    python benchmarks/rollout.py --continuous          # transformers' continuous batching too
+
+All sides sample at temperature 1 without truncation and stop at the same end-of-sequence token. Only tokens of
 responses are counted, not what `generate` pads behind them. Each figure is the median of `--repeats` runs after one
 to warm up, and the sides take turns, so that a busy machine slows all of them.
 """
@@ -10,12 +12,14 @@ to warm up, and the sides take turns, so that a busy machine slows all of them.
 from __future__ import annotations
 
 import argparse
+import copy
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
 import torch
+from transformers import GenerationConfig
 
 from elite_lightning.copy_heads import new_tiny_llama
 from elite_lightning.policy import TokenCodec, load_model, load_tokenizer
@@ -53,6 +57,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-rows", type=int, default=256, help="most rows at once in the engine")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--repeats", type=int, default=3, help="runs per side")
+    parser.add_argument(
+        "--continuous", action="store_true", help="also transformers' continuous batching; slow to set up"
+    )
     return parser.parse_args()
 
 
@@ -83,6 +90,19 @@ def hugging_face(
         )
         ended = (output[:, longest:] == eos).int()
         return int((ended.cumsum(1) - ended == 0).sum())
+
+    return run
+
+
+def continuous(model: Any, prompts: list[list[int]], samples: int, new_tokens: int, eos: int) -> Callable[[], int]:
+    """What TRL calls with `use_transformers_paged`, its manager kept between calls so that only sampling is timed."""
+    options = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0, "eos_token_id": eos, "pad_token_id": 0}
+    config = GenerationConfig(max_new_tokens=new_tokens, **options)
+    requests = [prompt for prompt in prompts for _ in range(samples)]
+
+    def run() -> int:
+        done = model.generate_batch(requests, generation_config=config, progress_bar=False, persistent_manager=True)
+        return sum(len(output.generated_tokens) for output in done.values())
 
     return run
 
@@ -119,14 +139,15 @@ def main() -> None:
         f"{args.prompts} prompts x {args.samples} samples, {args.prompt_length} + {args.new_tokens} tokens, "
         f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {args.threads} threads"
     )
-    compare(
-        {
-            "engine": own,
-            "generate, dynamic cache": hugging_face(*common),
-            "generate, static cache": hugging_face(*common, cache_implementation="static"),
-        },
-        args.repeats,
-    )
+    sides = {
+        "engine": own,
+        "generate, dynamic cache": hugging_face(*common),
+        "generate, static cache": hugging_face(*common, cache_implementation="static"),
+    }
+    if args.continuous:
+        # A copy, because it changes the model's attention.
+        sides["continuous batching"] = continuous(copy.deepcopy(model), *common[1:])
+    compare(sides, args.repeats)
 
 
 if __name__ == "__main__":

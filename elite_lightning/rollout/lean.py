@@ -15,12 +15,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
+from transformers.activations import ACT2FN
 
 from elite_lightning.attention import attends_to_everything
 from elite_lightning.rollout.shared_prefix import SharedMemory
 
 _NAMES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
-_PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList)
+_PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList, type(ACT2FN["silu"]))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 
@@ -97,8 +98,13 @@ class LeanDecoder:
         Returns:
             Logits `[rows, vocabulary]`.
         """
-        hidden = F.embedding(ids.squeeze(1), self._embedding)
-        cos, sin = self._rotary(hidden[:, None], positions)  # [rows, 1, head size], which broadcasts over heads
+        # Not in inference mode: some kinds of it keep new frequencies in the model, which is trained on afterwards.
+        cos, sin = self._rotary(self._embedding, positions)  # [rows, 1, head size], which broadcasts over heads
+        # What is made here is the memory's or is gone after this token; views cost half in this mode.
+        with torch.inference_mode():
+            return self._logits(F.embedding(ids.squeeze(1), self._embedding), cos, sin, memory)
+
+    def _logits(self, hidden: Tensor, cos: Tensor, sin: Tensor, memory: SharedMemory) -> Tensor:
         half = sin.shape[-1] // 2
         # With the sign in the sine, turning halves is a roll.
         rotation = cos, torch.cat((-sin[..., :half], sin[..., half:]), -1)
@@ -131,9 +137,9 @@ def is_known(model: nn.Module) -> bool:
 
 
 def _is_untouched(module: nn.Module, file: str) -> bool:
-    kind = type(module)
-    ours = kind in _PLAIN or kind.__module__ in (file, "transformers.activations", "torch.nn.modules.activation")
+    ours = type(module) in _PLAIN or type(module).__module__ == file
     changed = "forward" in module.__dict__ or module._compiled_call_impl is not None
+    changed |= getattr(module, "max_norm", None) is not None  # of embeddings
     return ours and not changed and not any(getattr(module, hooks) for hooks in _HOOKS)
 
 

@@ -5,11 +5,12 @@ import torch
 from peft import LoraConfig, get_peft_model
 from test_rollout import LIMIT, PROMPTS, Codec, build, prompts_of, tokens
 from transformers import LlamaForCausalLM
+from transformers.activations import ACT2FN
 from transformers.models.llama import modeling_llama
 
 from elite_lightning.attention import FAMILIES
 from elite_lightning.rollout.in_process import InProcessEngine
-from elite_lightning.rollout.lean import LeanDecoder, is_known
+from elite_lightning.rollout.lean import LeanDecoder, _norm, is_known
 from elite_lightning.types import Sampling
 
 ROTARY = {
@@ -94,15 +95,15 @@ def test_logits_are_those_of_the_models_own_forward_pass(family, changes):
     assert difference.abs().max() < 1e-5 * expected.abs().max()
 
 
-@pytest.mark.parametrize("how", ["bfloat16", "float64", "autocast"])
+@pytest.mark.parametrize("how", ["bfloat16", "float64", "autocast", "bfloat16 under autocast"])
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_other_precisions_are_the_models_own(family, how):
     model = randomised(build(family))
     prompts, responses = prompts_of(9, 4), prompts_of(*[11] * 4)
     exact = own_logits(model, prompts, responses)
     if how != "autocast":
-        model.to(getattr(torch, how))
-    with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
+        model.to(getattr(torch, how.split()[0]))
+    with torch.autocast("cpu", torch.bfloat16, enabled="autocast" in how):
         expected, got = own_logits(model, prompts, responses), lean_logits(model, prompts, responses)
     assert got.dtype is expected.dtype
     rounding = (expected.double() - exact.double()).abs().max()  # what the precision itself costs
@@ -127,6 +128,43 @@ def test_it_is_what_samples_and_a_switch_turns_it_off(monkeypatch):
         assert (passes.count(1) == 0) is lean  # only prompts go through the model's own layers
         assert any(length > 1 for length in passes)
     assert sampled[True] == sampled[False]
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_tokens_are_those_of_the_models_own_forward_pass(family):
+    model, sampled = randomised(build(family)), []
+    for lean in (True, False):
+        engine = InProcessEngine(model, Codec(), max_rows=7, lean=lean)
+        sampled.append(tokens(engine.generate(PROMPTS, 3, Sampling(1.0, 20), seed=0)))
+    assert sampled[0] == sampled[1]
+    assert len({ids for group in sampled[0] for ids in group}) > len(PROMPTS)
+
+
+@pytest.mark.parametrize("size", [8, 100, 896])
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_a_norm_is_the_models_own(size, scale):
+    own = modeling_llama.LlamaRMSNorm(size, eps=1e-5)
+    values = torch.randn(5, size, generator=torch.Generator().manual_seed(0)) * scale
+    with torch.no_grad():
+        own.weight.uniform_(0.5, 1.5)
+        torch.testing.assert_close(_norm(own)(values), own(values), rtol=3e-7, atol=0)
+
+
+def test_a_rotary_embedding_that_changes_with_the_length_still_trains_afterwards():
+    """A prompt of one token is not prefilled, so that nothing is kept but by the lean pass."""
+    longrope = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 24}
+    longrope |= {"short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 3.0, 4.0]}
+    model, prompts, sampling = build("llama", rope_parameters=longrope), prompts_of(1), Sampling(1.0, 40)
+    for seed in range(2):
+        got = tokens(InProcessEngine(model, Codec()).generate(prompts, 2, sampling, seed=seed))
+        rotary = model.model.rotary_emb
+        kept = [value for value in [*vars(rotary).values(), *rotary.buffers()] if isinstance(value, torch.Tensor)]
+        assert len(kept) > 2
+        assert not any(tensor.is_inference() for tensor in kept)
+        assert got == tokens(InProcessEngine(model, Codec(), lean=False).generate(prompts, 2, sampling, seed=seed))
+    ids = torch.tensor(prompts_of(40))
+    model(input_ids=ids, labels=ids).loss.backward()
+    assert model.model.embed_tokens.weight.grad.abs().sum() > 0
 
 
 def test_weights_are_those_of_the_moment():
@@ -178,6 +216,16 @@ def inner_of_an_adapter(model):
     return adapted(model).get_base_model()
 
 
+def with_another_activation(model):
+    model.model.layers[1].mlp.act_fn = ACT2FN["gelu"]
+    return model
+
+
+def with_limited_embeddings(model):
+    model.model.embed_tokens.max_norm = 0.5
+    return model
+
+
 def compiled(model):
     model.model.layers[0].compile(backend="eager")
     return model
@@ -191,6 +239,8 @@ UNKNOWN = {
     "an adapter": lambda: inner_of_an_adapter(build("llama")),
     "compiled": lambda: compiled(build("llama")),
     "another activation": lambda: build("llama", hidden_act="gelu"),
+    "another activation in one layer": lambda: with_another_activation(build("llama")),
+    "embeddings of limited length": lambda: with_limited_embeddings(build("llama")),
     "sliding windows": lambda: build("sliding"),
     "another family": lambda: build("gpt2"),
 }

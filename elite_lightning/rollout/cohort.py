@@ -40,10 +40,10 @@ class _Layer:
     """Keys and values of one layer.
 
     Args:
-        keys: `[rows, heads, columns, head size]`, of the responses.
-        values: `[rows, heads, columns, value size]`.
-        prompt_keys: `[prompts, heads, head size, longest]`, transposed for the product that reads them.
-        prompt_values: `[prompts, heads, longest, value size]`.
+        keys: `[rows * heads, columns, head size]`, of the responses.
+        values: `[rows * heads, columns, value size]`.
+        prompt_keys: `[prompts * heads, head size, longest]`, transposed for the product that reads them.
+        prompt_values: `[prompts * heads, longest, value size]`.
     """
 
     keys: torch.Tensor
@@ -90,8 +90,9 @@ class Cohort:
         for layer in self.layers:
             layer.keys, layer.values = self._kept(layer.keys, rows), self._kept(layer.values, rows)
             if prompts is not None:
-                layer.prompt_keys = layer.prompt_keys[prompts, :, :, :longest]
-                layer.prompt_values = layer.prompt_values[prompts, :, :longest]
+                keys, values = self._apart(layer.prompt_keys), self._apart(layer.prompt_values)
+                layer.prompt_keys = keys[prompts, :, :, :longest].flatten(0, 1)
+                layer.prompt_values = values[prompts, :, :longest].flatten(0, 1)
         self.admitted = [
             Admitted(counts[index], self.admitted[index].length, self.admitted[index].prefilled) for index in used
         ]
@@ -109,38 +110,46 @@ class Cohort:
         Returns:
             `[rows, heads, queries of a head, value size]`.
         """
-        mine, group = self._written(layer, key, value), query.shape[2]
-        keys, values = mine.keys[:, :, : self.column + 1], mine.values[:, :, : self.column + 1]
-        own = query @ keys.transpose(-1, -2)
-        prompt = self._by_prompt(query) @ mine.prompt_keys
+        mine, used = self._written(layer, key, value), slice(0, self.column + 1)
+        rows, heads, group, size = query.shape
+        # Rows and heads as one dimension: products of more than three dimensions cost twice the operations.
+        own = torch.bmm(query.reshape(-1, group, size), mine.keys[:, used].mT).view(rows, heads, group, -1)
+        prompt = torch.bmm(self._by_prompt(query), mine.prompt_keys)
         if self._padding is not None:
-            prompt.masked_fill_(self._padding, -torch.inf)
+            prompt.view(len(self.admitted), heads, -1, self._longest).masked_fill_(self._padding, -torch.inf)
         scores = torch.cat((prompt, self._by_prompt(own)), -1)
-        weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
-        from_prompt = weights[..., : self._longest] @ mine.prompt_values
-        from_own = self._by_row(weights[..., self._longest :], group) @ values
-        return from_own.add_(self._by_row(from_prompt, group))
+        weights = scores.softmax(-1, dtype=torch.float32).to(value.dtype)
+        from_prompt = torch.bmm(weights[..., : self._longest], mine.prompt_values)
+        from_own = self._by_row(weights[..., self._longest :], heads, group).reshape(rows * heads, group, -1)
+        attended = torch.bmm(from_own, mine.values[:, used]).view(rows, heads, group, -1)
+        return attended.add_(self._by_row(from_prompt, heads, group))
 
     def _written(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> _Layer:
         if layer == len(self.layers):
             self.layers.append(self._reserve(layer, key, value))
         mine = self.layers[layer]
-        if self.column == mine.keys.shape[2]:
+        if self.column == mine.keys.shape[1]:
             mine.keys, mine.values = self._grown(mine.keys), self._grown(mine.values)
-        mine.keys[:, :, self.column] = key.squeeze(2)
-        mine.values[:, :, self.column] = value.squeeze(2)
+        mine.keys[:, self.column] = key.reshape(-1, key.shape[-1])
+        mine.values[:, self.column] = value.reshape(-1, value.shape[-1])
         return mine
 
     def _by_prompt(self, rows: torch.Tensor) -> torch.Tensor:
-        """`[rows, heads, group, size]` to `[prompts, heads, most rows of a prompt * group, size]`."""
+        """`[rows, heads, group, size]` to `[prompts * heads, most rows of a prompt * group, size]`."""
         _, heads, group, size = rows.shape
+        if self._most == 1:
+            return rows.reshape(-1, group, size)
         rows = rows if self._members is None else rows[self._members]
-        return rows.view(len(self.admitted), -1, heads, group, size).transpose(1, 2).flatten(2, 3)
+        grouped = rows.view(len(self.admitted), -1, heads, group, size).transpose(1, 2)
+        return grouped.reshape(len(self.admitted) * heads, -1, size)
 
-    def _by_row(self, grouped: torch.Tensor, group: int) -> torch.Tensor:
+    def _by_row(self, grouped: torch.Tensor, heads: int, group: int) -> torch.Tensor:
         """The way back."""
-        prompts, heads, _, size = grouped.shape
-        rows = grouped.reshape(prompts, heads, -1, group, size).transpose(1, 2).reshape(-1, heads, group, size)
+        size = grouped.shape[-1]
+        if self._most == 1:
+            return grouped.view(-1, heads, group, size)
+        rows = grouped.view(len(self.admitted), heads, -1, group, size).transpose(1, 2)
+        rows = rows.reshape(-1, heads, group, size)
         return rows if self._place is None else rows[self._place]
 
     def _regroup(self) -> None:
@@ -152,8 +161,9 @@ class Cohort:
         self._padding = padding[:, None, None].to(self.device) if padding.any() else None
         self._prompt_of = torch.arange(len(counts)).repeat_interleave(counts).to(self.device)
         self._members = self._place = None
-        if len(counts) and counts.min() < (most := int(counts.max())):
-            filled = torch.arange(most) < counts[:, None]  # [prompts, most]
+        self._most = int(counts.max()) if len(counts) else 0
+        if len(counts) and counts.min() < self._most:
+            filled = torch.arange(self._most) < counts[:, None]  # [prompts, most]
             members = torch.zeros(filled.shape, dtype=torch.int64)  # row 0 fills up
             members[filled] = torch.arange(int(counts.sum()))
             self._members = members.flatten().to(self.device)
@@ -162,20 +172,21 @@ class Cohort:
     def _reserve(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> _Layer:
         """Memory for the responses, and the prompts' keys and values side by side, padded on the right."""
         (rows, heads, _, size), value_size = keys.shape, values.shape[-1]
-        prompts, longest = len(self.admitted), self._longest
+        prompts, longest, columns = len(self.admitted), self._longest, min(_GROWTH, self.columns)
         # What lies behind a prompt's end must be finite: its weight is 0, and 0 times a NaN would still be NaN.
-        reserved = _Layer(
-            keys.new_empty(rows, heads, min(_GROWTH, self.columns), size),
-            values.new_empty(rows, heads, min(_GROWTH, self.columns), value_size),
-            keys.new_zeros(prompts, heads, size, longest),
-            values.new_zeros(prompts, heads, longest, value_size),
-        )
+        prompt_keys = keys.new_zeros(prompts, heads, size, longest)
+        prompt_values = values.new_zeros(prompts, heads, longest, value_size)
         for cache, places, sources in self._sources():
             theirs = cache.slot_layers[layer]
             width = min(longest, theirs.length)
-            reserved.prompt_keys[places, :, :, :width] = theirs.keys[sources, :, :width].transpose(-1, -2)
-            reserved.prompt_values[places, :, :width] = theirs.values[sources, :, :width]
-        return reserved
+            prompt_keys[places, :, :, :width] = theirs.keys[sources, :, :width].transpose(-1, -2)
+            prompt_values[places, :, :width] = theirs.values[sources, :, :width]
+        return _Layer(
+            keys.new_empty(rows * heads, columns, size),
+            values.new_empty(rows * heads, columns, value_size),
+            prompt_keys.flatten(0, 1),
+            prompt_values.flatten(0, 1),
+        )
 
     def _sources(self) -> list[tuple[SlotCache, torch.Tensor, torch.Tensor]]:
         """Caches in which prompts lie; which prompts, and in which rows."""
@@ -192,13 +203,18 @@ class Cohort:
         ]
 
     def _grown(self, stored: torch.Tensor) -> torch.Tensor:
-        rows, heads, columns, size = stored.shape
-        grown = stored.new_empty(rows, heads, min(columns + _GROWTH, self.columns), size)
-        grown[:, :, :columns] = stored
+        lines, columns, size = stored.shape
+        grown = stored.new_empty(lines, min(columns + _GROWTH, self.columns), size)
+        grown[:, :columns] = stored
         return grown
 
     def _kept(self, stored: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        used = slice(0, self.column + 1)
-        kept = stored.new_empty(len(rows), *stored.shape[1:])
-        kept[:, :, used] = stored[rows, :, used]
-        return kept
+        before, used = stored.view(self.size, -1, *stored.shape[1:]), slice(0, self.column + 1)
+        kept = stored.new_empty(len(rows), *before.shape[1:])
+        kept[:, :, used] = before[rows, :, used]
+        return kept.flatten(0, 1)
+
+    def _apart(self, stored: torch.Tensor) -> torch.Tensor:
+        """`[prompts * heads, ...]` to `[prompts, heads, ...]`."""
+        prompts = len(self.admitted)
+        return stored.view(prompts, stored.shape[0] // prompts, *stored.shape[1:])

@@ -15,25 +15,38 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
+from transformers.activations import ACT2FN
 
 from elite_lightning.attention import attends_to_everything
 from elite_lightning.rollout.shared_prefix import SharedMemory
 
 _NAMES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
-_PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList)
+_PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList, type(ACT2FN["silu"]))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 
 
 @dataclass(frozen=True, slots=True)
 class _Norm:
+    """Root mean square norm; as the models do it, in float32, and the weight after the way back.
+
+    Args:
+        weight: `[size]`.
+        epsilon: Added to the mean square.
+        constants: Epsilon and size, float32.
+    """
+
     weight: Tensor
     epsilon: float
+    constants: tuple[Tensor, Tensor]
 
     def __call__(self, values: Tensor) -> Tensor:
-        """Root mean square norm; as the models do it, in float32, and the weight after the way back."""
         if values.dtype == self.weight.dtype == torch.float32:
-            return F.rms_norm(values, self.weight.shape, self.weight, self.epsilon)
+            if values.device.type != "cpu":  # elsewhere it is one kernel
+                return F.rms_norm(values, self.weight.shape, self.weight, self.epsilon)
+            # The model's own bits, from fewer operations than torch's norm takes on a CPU.
+            square = (values * values).sum(-1, keepdim=True)
+            return (values * torch.addcdiv(self.constants[0], square, self.constants[1]).rsqrt_()).mul_(self.weight)
         exact = values.float()
         exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + self.epsilon)
         return self.weight * exact.to(values.dtype)
@@ -85,8 +98,13 @@ class LeanDecoder:
         Returns:
             Logits `[rows, vocabulary]`.
         """
-        hidden = F.embedding(ids.squeeze(1), self._embedding)
-        cos, sin = self._rotary(hidden[:, None], positions)  # [rows, 1, head size], which broadcasts over heads
+        # Not in inference mode: some kinds of it keep new frequencies in the model, which is trained on afterwards.
+        cos, sin = self._rotary(self._embedding, positions)  # [rows, 1, head size], which broadcasts over heads
+        # What is made here is the memory's or is gone after this token; views cost half in this mode.
+        with torch.inference_mode():
+            return self._logits(F.embedding(ids.squeeze(1), self._embedding), cos, sin, memory)
+
+    def _logits(self, hidden: Tensor, cos: Tensor, sin: Tensor, memory: SharedMemory) -> Tensor:
         half = sin.shape[-1] // 2
         # With the sign in the sine, turning halves is a roll.
         rotation = cos, torch.cat((-sin[..., :half], sin[..., half:]), -1)
@@ -119,9 +137,9 @@ def is_known(model: nn.Module) -> bool:
 
 
 def _is_untouched(module: nn.Module, file: str) -> bool:
-    kind = type(module)
-    ours = kind in _PLAIN or kind.__module__ in (file, "transformers.activations", "torch.nn.modules.activation")
+    ours = type(module) in _PLAIN or type(module).__module__ == file
     changed = "forward" in module.__dict__ or module._compiled_call_impl is not None
+    changed |= getattr(module, "max_norm", None) is not None  # of embeddings
     return ours and not changed and not any(getattr(module, hooks) for hooks in _HOOKS)
 
 
@@ -165,4 +183,5 @@ def _projection(linear: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def _norm(module: Any) -> _Norm:
-    return _Norm(module.weight, module.variance_epsilon)
+    weight, epsilon = module.weight, module.variance_epsilon
+    return _Norm(weight, epsilon, (torch.tensor(epsilon), torch.tensor(float(weight.numel()))))

@@ -103,6 +103,8 @@ class EliteModule(PolicyModule):
         peft: Arguments of a PEFT configuration, such as `{"r": 16, "target_modules": "all-linear"}`; null trains all
             weights.
         dtype: Type of the weights.
+        gradient_checkpointing: Make activations again in the backward pass instead of keeping them: memory for a layer
+            instead of for all of them, at the price of another forward pass.
         chat: Whether and how prompts go into the tokenizer's chat template.
         verification: How responses are judged.
         seed: Seed of all draws; the CLI sets it from `seed_everything`.
@@ -132,11 +134,14 @@ class EliteModule(PolicyModule):
         validation_samples: int = 128,
         peft: dict[str, Any] | None = None,
         dtype: Dtype = "float32",
+        gradient_checkpointing: bool = False,
         chat: ChatFormat = ChatFormat(),  # noqa: B008
         verification: VerificationSettings = VerificationSettings(),  # noqa: B008
         seed: int = 0,
     ) -> None:
-        super().__init__(domain, path, factory, peft, dtype, rollout_rows, verification, seed, chat)
+        super().__init__(
+            domain, path, factory, peft, dtype, rollout_rows, verification, seed, chat, gradient_checkpointing
+        )
         self.automatic_optimization = False
         if responses_per_problem < 2:
             raise ValueError(f"model.responses_per_problem must be at least 2, got {responses_per_problem}")

@@ -196,6 +196,28 @@ def add_adapter(model: nn.Module, peft: Mapping[str, Any]) -> nn.Module:
         raise ValueError(f"peft={dict(peft)!r} is not a valid adapter for this model: {_first_line(error)}") from error
 
 
+def checkpoint_layers(model: nn.Module) -> None:
+    """Let a model make its layers' activations again in the backward pass instead of keeping them.
+
+    Args:
+        model: A causal language model of transformers, with or without a PEFT adapter; changed in place.
+
+    Raises:
+        ValueError: If its layers cannot do that.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
+    layers = [module for module in base.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers or not base.supports_gradient_checkpointing:
+        raise ValueError(f"{type(base).__name__} cannot make its activations again: leave out gradient_checkpointing")
+    enable = getattr(base, "activation_checkpointing_enable", None) or base.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+    for layer in layers:
+        # They do so in training mode only. What is inside of them, dropout for one, stays in evaluation mode.
+        layer.training = True
+
+
 def model_fingerprint(model: nn.Module, base_only: bool = False) -> str:
     """SHA-256 over a model's names, dtypes, shapes and bytes, one tensor in host memory at a time.
 

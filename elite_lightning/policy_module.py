@@ -24,6 +24,7 @@ from elite_lightning.policy import (
     Dtype,
     TokenCodec,
     add_adapter,
+    checkpoint_layers,
     load_model,
     load_tokenizer,
     model_fingerprint,
@@ -61,6 +62,7 @@ class PolicyModule(pl.LightningModule):
         verification: How responses are judged.
         seed: Seed of all draws.
         chat: Whether and how prompts go into the tokenizer's chat template.
+        gradient_checkpointing: Whether activations are made again in the backward pass.
 
     Raises:
         ValueError: If not exactly one of `path` and `factory` is given.
@@ -78,6 +80,7 @@ class PolicyModule(pl.LightningModule):
         verification: VerificationSettings,
         seed: int,
         chat: ChatFormat | None = None,
+        gradient_checkpointing: bool = False,
     ) -> None:
         super().__init__()
         if (path is None) == (factory is None):
@@ -94,6 +97,7 @@ class PolicyModule(pl.LightningModule):
         self.seconds = dict.fromkeys(("train", "rollout", "verify", "update", "evaluate"), 0.0)
         self._path, self._factory, self._peft, self._dtype_name = path, factory, peft, dtype
         self._rollout_rows, self._verification = rollout_rows, verification
+        self._gradient_checkpointing = gradient_checkpointing
         # In a tuple, where neither the checkpoint nor a wrapper such as DDP looks for weights.
         self._reference: tuple[nn.Module, ...] = ()
 
@@ -112,6 +116,8 @@ class PolicyModule(pl.LightningModule):
             return
         try:
             self.policy = self._load_policy().eval()
+            if self._gradient_checkpointing:
+                checkpoint_layers(self.policy)
         except (OSError, ValueError) as error:
             raise UsageError(str(error)) from error
         # Now, because a resumed run restores trained weights next.

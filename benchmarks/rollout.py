@@ -107,7 +107,8 @@ def continuous(model: Any, prompts: list[list[int]], samples: int, new_tokens: i
     return run
 
 
-def compare(sides: dict[str, Callable[[], int]], repeats: int) -> None:
+def measure(sides: dict[str, Callable[[], int]], repeats: int) -> dict[str, float]:
+    """Median tokens per second of each side."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for repeat in range(repeats + 1):
         for name, run in sides.items():
@@ -115,10 +116,14 @@ def compare(sides: dict[str, Callable[[], int]], repeats: int) -> None:
             tokens = run()
             if repeat:
                 rates[name].append(tokens / (time.perf_counter() - start))
-    own = median(next(iter(rates.values())))
+    return {name: median(values) for name, values in rates.items()}
+
+
+def show(rates: dict[str, float]) -> None:
+    own = next(iter(rates.values()))
     print(f"{'':24}{'tokens/s':>10}{'engine is x times':>20}")
-    for name, values in rates.items():
-        print(f"{name:24}{median(values):10.0f}{own / median(values):20.2f}")
+    for name, rate in rates.items():
+        print(f"{name:24}{rate:10.0f}{own / rate:20.2f}", flush=True)
 
 
 def main() -> None:
@@ -144,10 +149,11 @@ def main() -> None:
         "generate, dynamic cache": hugging_face(*common),
         "generate, static cache": hugging_face(*common, cache_implementation="static"),
     }
+    rates = measure(sides, args.repeats)
     if args.continuous:
-        # A copy, because it changes the model's attention.
-        sides["continuous batching"] = continuous(copy.deepcopy(model), *common[1:])
-    compare(sides, args.repeats)
+        # Apart, because its manager goes on in a thread; of a copy, because it changes the model's attention.
+        rates |= measure({"continuous batching": continuous(copy.deepcopy(model), *common[1:])}, args.repeats)
+    show(rates)
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def update(size: int) -> Callable[[], int]:
     rows = [TokenRow(row[:120], [*row[120:], i]) for row in ids for i in range(8)]
 
     def run() -> int:
-        trees = [plant(rows, tree) for tree in share_prompts(rows, 128)]
+        trees = [plant(rows, tree) for tree in share_prompts(rows, 2048)]
         for cut in micro_batches(trees, 2048):
             response_logprobs(model, collate([trees[i] for i in cut])).sum().backward()
         return sum(map(len, rows))

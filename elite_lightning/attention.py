@@ -19,13 +19,12 @@ def attends_to_everything(config: Any) -> bool:
     return getattr(config, "model_type", None) in FAMILIES and layers == {"full_attention"} and slides is None
 
 
-def shareable_width(model: Any) -> int | None:
-    """Hidden size of a model that can be trained on several responses to one prompt in one row; None for others.
+def can_share_prompts(model: Any) -> bool:
+    """Whether a model can be trained on several responses to one prompt in one row.
 
     Args:
         model: A transformers causal language model, with or without a PEFT adapter.
     """
     config = model.config.get_text_config()
-    # Of the attention implementations, this one takes a mask `[batch, 1, time, time]` of booleans.
-    shareable = attends_to_everything(config) and config._attn_implementation == "sdpa"
-    return int(config.hidden_size) if shareable else None
+    # Of the attention implementations, this is the one that `tree_attention` takes over; it knows no dropout.
+    return attends_to_everything(config) and config._attn_implementation == "sdpa"

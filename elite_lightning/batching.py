@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from elite_lightning.tree_attention import Branches, TreeLayout, layout_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,14 @@ class TokenBatch:
 
     Args:
         input_ids: `[batch, time]`; prompt, responses, padding.
-        attention_mask: `[batch, time]`, 1 on prompt and response; or, where a row is a tree, `[batch, 1, time, time]`,
-            bool, True where the third dimension's token sees the fourth's.
+        attention_mask: `[batch, time]`, 1 on prompt and response. Where a row is a tree, it does not say who sees whom.
         position_ids: `[batch, time]`; 0, 1, 2, ... in every prompt, and on in every response to it.
         response_ids: `[responses, response_time]`; the responses alone, moved to the left edge.
         response_mask: `[responses, response_time]`, bool; True on the response's tokens.
         predictor_index: `[tokens]`; index into the flattened `[batch * time]` of the position whose output predicts
             each response token.
         slot_index: `[tokens]`; index into the flattened `[responses * response_time]` of each response token.
+        tree: Who sees whom where a row is a tree; None where none is.
     """
 
     input_ids: Tensor
@@ -86,10 +88,15 @@ class TokenBatch:
     response_mask: Tensor
     predictor_index: Tensor
     slot_index: Tensor
+    tree: TreeLayout | None = None
 
     def to(self, device: torch.device | str) -> TokenBatch:
         """The same batch on another device."""
-        return TokenBatch(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+        moved = {name: part.to(device) for name, part in self._parts() if part is not None}
+        return TokenBatch(**moved)
+
+    def _parts(self) -> list[tuple[str, Any]]:
+        return [(field.name, getattr(self, field.name)) for field in fields(self)]
 
 
 def collate(rows: Sequence[TokenRow | TokenTree], pad_id: int = 0) -> TokenBatch:
@@ -115,32 +122,31 @@ def collate(rows: Sequence[TokenRow | TokenTree], pad_id: int = 0) -> TokenBatch
     predictors = [start + place for start, layout in zip(starts, layouts, strict=True) for place in layout.predictors]
     return TokenBatch(
         input_ids=_padded([layout.ids for layout in layouts], used, pad_id),
-        attention_mask=used.long() if len(responses) == len(rows) else _tree_mask(layouts, used),
+        attention_mask=used.long(),
         position_ids=_positions(layouts, used),
         response_ids=_padded(responses, response_mask, pad_id),
         response_mask=response_mask,
         predictor_index=torch.tensor(predictors, dtype=torch.int64),
         slot_index=slots[:, 0] * response_mask.shape[1] + slots[:, 1],
+        tree=None if len(responses) == len(rows) else layout_of([*map(_branches, rows)], used.shape[1]),
     )
 
 
 class _Layout(NamedTuple):
-    """One row token by token: id, position, branch (0 is the prompt), and the predictor of each response token."""
+    """One row token by token: id, position, and the predictor of each response token."""
 
     ids: list[int]
     positions: list[int]
-    branches: list[int]
     predictors: list[int]
 
 
 def _layout(row: TokenRow | TokenTree) -> _Layout:
     prompt = len(row.prompt_ids)
-    layout = _Layout([*row.prompt_ids], [*range(prompt)], [0] * prompt, [])
-    for branch, response in enumerate(row.responses, start=1):
+    layout = _Layout([*row.prompt_ids], [*range(prompt)], [])
+    for response in row.responses:
         start = len(layout.ids)
         layout.ids.extend(response)
         layout.positions.extend(range(prompt, prompt + len(response)))
-        layout.branches.extend([branch] * len(response))
         # All responses' first tokens are predicted from the prompt's last.
         layout.predictors.extend([prompt - 1, *range(start, len(layout.ids) - 1)][: len(response)])
     return layout
@@ -154,13 +160,8 @@ def _positions(layouts: Sequence[_Layout], used: Tensor) -> Tensor:
     return positions
 
 
-def _tree_mask(layouts: Sequence[_Layout], used: Tensor) -> Tensor:
-    """`[batch, 1, time, time]`: a token sees what is before it in the prompt and in its own response."""
-    branches = _padded([layout.branches for layout in layouts], used, pad_id=-1)
-    time = used.shape[1]
-    allowed = (branches[:, :, None] == branches[:, None, :]) | (branches[:, None, :] == 0)
-    # A padded place sees padding before it and the prompt, so that no row of the softmax is empty.
-    return (allowed & torch.ones(time, time, dtype=torch.bool).tril())[:, None]
+def _branches(row: TokenRow | TokenTree) -> Branches:
+    return Branches(len(row.prompt_ids), [*map(len, row.responses)])
 
 
 def micro_batches(rows: Sequence[Sized], token_budget: int, at_least: int = 1) -> list[list[int]]:

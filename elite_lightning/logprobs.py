@@ -27,6 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from elite_lightning.batching import TokenBatch
 from elite_lightning.linear_logprobs import is_plain_linear, linear_logprobs
+from elite_lightning.tree_attention import ARGUMENT
 
 # Logits of one chunk in float32; one copy of them exists at a time, a few if the head is no plain linear layer. On an
 # accelerator more, because every chunk reads and writes the head's gradient once.
@@ -239,6 +240,9 @@ def _accepts(causal_lm: nn.Module, name: str) -> bool:
 def _inputs(causal_lm: nn.Module, batch: TokenBatch) -> dict[str, Any]:
     """What the model is called with; state-space models, for one, take no positions."""
     inputs: dict[str, Any] = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+    if batch.tree is not None:
+        # A mask of four dimensions is handed on as it is; without it, one would be made that nobody looks at.
+        inputs |= {ARGUMENT: batch.tree, "attention_mask": batch.attention_mask[None, None].bool()}
     optional = {"position_ids": batch.position_ids, "use_cache": False}
     return inputs | {name: value for name, value in optional.items() if _accepts(causal_lm, name)}
 

@@ -20,7 +20,7 @@ import torch
 from lightning_utilities.core.rank_zero import rank_zero_warn
 from torch import Tensor
 
-from elite_lightning.attention import shareable_width
+from elite_lightning.attention import can_share_prompts
 from elite_lightning.batching import TokenRow
 from elite_lightning.distributed import gather_to_all
 from elite_lightning.dynamic_sampling import DynamicSampling, Round, Sampled, sample_until_full
@@ -295,7 +295,7 @@ class EliteModule(PolicyModule):
             reduce_max=lambda counts: self._reduce(counts, "max"),
             world_size=self.trainer.world_size,
             device=self.device,
-            hidden_size=shareable_width(self.loaded_policy),
+            shares_prompts=can_share_prompts(self.loaded_policy),
         )
 
     def _step_optimizer(self) -> dict[str, float]:

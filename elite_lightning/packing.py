@@ -18,17 +18,15 @@ def plant(rows: Sequence[TokenRow], indices: Sequence[int]) -> TokenRow | TokenT
     return first if len(indices) == 1 else TokenTree(first.prompt_ids, [rows[i].response_ids for i in indices])
 
 
-def share_prompts(rows: Sequence[TokenRow], hidden_size: int) -> list[list[int]]:
-    """Bring rows with the same prompt together, as many as save work.
+def share_prompts(rows: Sequence[TokenRow], token_budget: int) -> list[list[int]]:
+    """Bring rows with the same prompt together, as many as a micro-batch holds.
 
-    What a tree saves in the layers' weights, it may lose in attention, which grows with the square of the row: so
-    prompts with long responses are cut into several trees. Per layer of a transformer of width h, T tokens cost about
-    24 h^2 T operations in the weights and 4 h T^2 in attention (Kaplan et al. 2020, arXiv 2001.08361, table 1, with a
-    feed-forward width of 4 h), in proportion T (6 h + T).
+    Sharing always saves work: every response attends to its prompt and to itself in any case (`tree_attention`), and
+    what else is done for a prompt is done once.
 
     Args:
         rows: Prompts and responses, in any order.
-        hidden_size: Width h of the model.
+        token_budget: Most tokens of a tree of more than one response.
 
     Returns:
         Indices into `rows`, one list a tree; together each exactly once, in the order of first occurrence.
@@ -36,16 +34,19 @@ def share_prompts(rows: Sequence[TokenRow], hidden_size: int) -> list[list[int]]
     by_prompt: dict[tuple[int, ...], list[int]] = {}
     for index, row in enumerate(rows):
         by_prompt.setdefault(tuple(row.prompt_ids), []).append(index)
-    trees = []
-    for prompt, indices in by_prompt.items():
-        size = _best_size(len(prompt), [len(rows[i].response_ids) for i in indices], hidden_size)
-        trees += [indices[start : start + size] for start in range(0, len(indices), size)]
+    return [tree for prompt, indices in by_prompt.items() for tree in _cut(rows, indices, token_budget - len(prompt))]
+
+
+def _cut(rows: Sequence[TokenRow], indices: Sequence[int], room: int) -> list[list[int]]:
+    """Cut the responses to one prompt where they would be longer together than there is room."""
+    trees: list[list[int]] = []
+    left = 0
+    for index in indices:
+        length = len(rows[index].response_ids)
+        if trees and length <= left:
+            trees[-1].append(index)
+        else:
+            trees.append([index])
+            left = room
+        left -= length
     return trees
-
-
-def _best_size(prompt: int, responses: Sequence[int], hidden_size: int) -> int:
-    def cost(size: int) -> int:
-        lengths = [prompt + sum(responses[start : start + size]) for start in range(0, len(responses), size)]
-        return sum(length * (6 * hidden_size + length) for length in lengths)
-
-    return min(range(1, len(responses) + 1), key=cost)

@@ -48,7 +48,7 @@ class Passes:
         reduce_max: Element-wise maximum over ranks.
         world_size: Number of ranks whose gradients are averaged.
         device: Where batches go.
-        hidden_size: Width of a model that can be given responses to one prompt in one row; None for others.
+        shares_prompts: Whether the model can be given responses to one prompt in one row.
     """
 
     score: Callable[[TokenBatch], Tensor]
@@ -57,7 +57,7 @@ class Passes:
     reduce_max: Callable[[Tensor], Tensor]
     world_size: int
     device: torch.device
-    hidden_size: int | None = None
+    shares_prompts: bool = False
 
 
 @dataclass
@@ -125,7 +125,7 @@ def _pass(term: Term, trees: list[list[int]], passes: Passes) -> LossOutput:
 
 def _equal_cuts(terms: Sequence[Term], token_budget: int, passes: Passes) -> list[list[list[list[int]]]]:
     """Each term's micro-batches, equally many on every rank; a micro-batch is trees, a tree is row indices."""
-    trees = [_trees(term.rows, passes.hidden_size) for term in terms]
+    trees = [_trees(term.rows, token_budget if passes.shares_prompts else None) for term in terms]
     planted = [[plant(term.rows, tree) for tree in own] for term, own in zip(terms, trees, strict=True)]
     lengths = [len(micro_batches(own, token_budget)) for own in planted]
     longest = passes.reduce_max(torch.tensor(lengths, device=passes.device)).tolist()
@@ -133,5 +133,5 @@ def _equal_cuts(terms: Sequence[Term], token_budget: int, passes: Passes) -> lis
     return [[[own[i] for i in batch] for batch in cut] for own, cut in zip(trees, cuts, strict=True)]
 
 
-def _trees(rows: Sequence[TokenRow], hidden_size: int | None) -> list[list[int]]:
-    return [[index] for index in range(len(rows))] if hidden_size is None else share_prompts(rows, hidden_size)
+def _trees(rows: Sequence[TokenRow], token_budget: int | None) -> list[list[int]]:
+    return [[index] for index in range(len(rows))] if token_budget is None else share_prompts(rows, token_budget)

@@ -1,16 +1,22 @@
 """Responses that share a prompt in one row: the same log-probabilities and gradients as one row each."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
 from test_rollout import build
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from elite_lightning.attention import FAMILIES, shareable_width
+from elite_lightning.attention import FAMILIES, can_share_prompts
 from elite_lightning.batching import TokenRow, TokenTree, collate
 from elite_lightning.logprobs import response_logprobs
 from elite_lightning.objectives import LossOutput
 from elite_lightning.packing import plant, share_prompts
+from elite_lightning.policy import checkpoint_layers
 from elite_lightning.update import Passes, Term, accumulate_gradients
 
 A, B = [5, 6, 7, 8], [9, 10]
@@ -32,10 +38,18 @@ def test_a_tree_by_hand():
     assert batch.response_ids.tolist() == [[3, 4], [5, 9], [7, 8]]
     assert batch.predictor_index.tolist() == [1, 2, 1, 5, 6]
     assert batch.slot_index.tolist() == [0, 1, 2, 4, 5]
-    tree, row = batch.attention_mask[:, 0].int().tolist()
-    assert tree == [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 1]]
-    assert [line[:3] for line in row[:3]] == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
-    assert all(any(line) for line in row)
+    assert batch.attention_mask.tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
+    layout = batch.tree
+    assert layout.owner.tolist() == [0, 0, 1]
+    assert [[token for token in row if token] for row in layout.responses.tolist()] == [[2, 3], [4], [6, 7]]
+    first, second, third = layout.visible[:, 0].int().tolist()
+    assert first == [[1, 1, 1, 0], [1, 1, 1, 1]]  # two tokens of the prompt, then its own two
+    assert second[0] == [1, 1, 1, 0]
+    assert third == [[1, 0, 1, 0], [1, 0, 1, 1]]  # a prompt of one token
+
+
+def test_rows_without_company_need_no_layout():
+    assert collate([TokenRow([1, 2], [3, 4]), TokenRow([6], [7])]).tree is None
 
 
 def scored_alone(model, rows):
@@ -58,7 +72,8 @@ def assert_alike(gradients, expected):
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_trees_score_as_rows_do_alone(family):
     model = build(family).double()
-    trees = share_prompts(ROWS, shareable_width(model))
+    assert can_share_prompts(model)
+    trees = share_prompts(ROWS, 1000)
     assert max(map(len, trees)) == 4
     batch = collate([plant(ROWS, tree) for tree in trees])
     logprobs = response_logprobs(model, batch, chunk_tokens=3)
@@ -73,7 +88,7 @@ def test_trees_score_as_rows_do_alone(family):
 
 @pytest.mark.parametrize("name", ["gpt2", "sliding", "eager"])
 def test_models_that_cannot_share_are_known(name):
-    assert shareable_width(build(name)) is None
+    assert not can_share_prompts(build(name))
 
 
 @pytest.mark.parametrize("budget", [1, 12, 40, 1000])
@@ -81,7 +96,7 @@ def test_models_that_cannot_share_are_known(name):
 def test_the_step_is_the_same_with_and_without_trees(budget, ranks):
     model = build("llama").double()
 
-    def gradients(hidden_size):
+    def gradients(shares_prompts):
         model.zero_grad()
         seen = []
 
@@ -97,40 +112,82 @@ def test_the_step_is_the_same_with_and_without_trees(budget, ranks):
             reduce_max=lambda counts: counts * ranks,  # other ranks have more to do
             world_size=1,
             device=torch.device("cpu"),
-            hidden_size=hidden_size,
+            shares_prompts=shares_prompts,
         )
         result = accumulate_gradients([Term("all", 0.5, ROWS, loss)], budget, passes)
         assert sorted(seen) == list(range(len(ROWS)))
         return result["all"].loss, [p.grad.clone() for p in model.parameters()]
 
-    (loss, shared), (expected, alone) = gradients(32), gradients(None)
+    (loss, shared), (expected, alone) = gradients(True), gradients(False)
     assert float(loss) == pytest.approx(float(expected), abs=1e-10)
     assert_alike(shared, alone)
 
 
 @given(
     prompts=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 200)), min_size=1, max_size=12),
-    hidden=st.sampled_from([1, 16, 128, 4096]),
+    budget=st.integers(1, 500),
 )
 @settings(max_examples=80, deadline=None)
-def test_every_row_is_in_one_tree_of_its_prompt_and_trees_save_work(prompts, hidden):
+def test_every_row_is_in_one_tree_of_its_prompt_within_the_budget(prompts, budget):
     rows = [TokenRow([prompt] * (10 * prompt), [1] * length) for prompt, length in prompts]
-    trees = share_prompts(rows, hidden)
+    trees = share_prompts(rows, budget)
     assert sorted(i for tree in trees for i in tree) == list(range(len(rows)))
     assert all(len({tuple(rows[i].prompt_ids) for i in tree}) == 1 for tree in trees)
-
-    def work(cut):
-        return sum(24 * hidden**2 * len(plant(rows, tree)) + 4 * hidden * len(plant(rows, tree)) ** 2 for tree in cut)
-
-    assert work(trees) <= work([[i] for i in range(len(rows))])
-    together = {}
-    for i, row in enumerate(rows):
-        together.setdefault(tuple(row.prompt_ids), []).append(i)
-    assert work(trees) <= work(together.values())
+    assert all(len(tree) == 1 or len(plant(rows, tree)) <= budget for tree in trees)
+    for tree, following in itertools.pairwise(trees):  # and no tree is cut off early
+        if rows[tree[0]].prompt_ids == rows[following[0]].prompt_ids:
+            assert len(plant(rows, [*tree, following[0]])) > budget
 
 
-def test_long_responses_stay_apart_and_short_ones_come_together():
-    short = [TokenRow([1] * 100, [2] * 30)] * 8
-    long = [TokenRow([1] * 100, [2] * 4000)] * 8
-    assert share_prompts(short, 128) == [list(range(8))]
-    assert share_prompts(long, 128) == [[i] for i in range(8)]
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_attention_without_trees_is_as_it_was(implementation):
+    model = build("llama")
+    model.config._attn_implementation = implementation
+    ids, mask = torch.tensor([[1, 5, 9, 7], [0, 0, 1, 8]]), torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
+    got = model(input_ids=ids, attention_mask=mask).logits[1, 2:]
+    torch.testing.assert_close(got, model(input_ids=ids[1:, 2:]).logits[0], rtol=1e-5, atol=1e-5)
+
+
+def test_trees_know_no_dropout():
+    model = build("llama", attention_dropout=0.5).train()
+    with pytest.raises(ValueError, match=r"no dropout, got 0\.5"):
+        response_logprobs(model, collate([plant(ROWS, [0, 2])]))
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_layers_that_are_made_again_attend_to_trees_too(family):
+    batch = collate([plant(ROWS, [0, 2, 3, 5]), plant(ROWS, [1, 4])])
+    gradients = []
+    for again in (False, True):
+        model = build(family).double()
+        if again:
+            checkpoint_layers(model)
+        response_logprobs(model, batch).sum().backward()
+        gradients.append([weight.grad for weight in model.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+def test_an_adapted_model_attends_to_trees():
+    torch.manual_seed(0)
+    config = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+    model = get_peft_model(build("llama").double(), config).double().eval()
+    logprobs = response_logprobs(model, collate([plant(ROWS, [0, 2, 3, 5])]))
+    expected = scored_alone(model, [ROWS[i] for i in (0, 2, 3, 5)])
+    for line, wanted in zip(logprobs, expected, strict=True):
+        torch.testing.assert_close(line[: len(wanted)], wanted, atol=1e-11, rtol=1e-11)
+
+
+def test_no_mask_over_a_whole_row_is_made():
+    model, sizes = build("llama", max_position_embeddings=4096), []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            sizes.extend(part.numel() for part in tree_leaves(out) if isinstance(part, torch.Tensor))
+            return out
+
+    rows = [TokenRow([5] * 20, [6] * 20)] * 80
+    with Sizes():
+        response_logprobs(model, collate([plant(rows, range(80))])).sum().backward()
+    time, widest = 20 + 80 * 20, 48  # tokens of the row; the model's feed-forward width, and its vocabulary
+    assert max(sizes) <= 2 * time * widest  # a mask would be time * time

@@ -3,8 +3,14 @@
 Nothing heavy is imported at the top: verification workers import this file again.
 """
 
+import os
 import sys
 from pathlib import Path
+
+# Torch's threads spin while they wait for each other. Where another process has taken a core, they would go on for
+# milliseconds, dozens of times a millisecond's work; so they spin for a moment only. OpenMP reads this when torch is
+# loaded, and a user's own setting stays.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def main() -> int:

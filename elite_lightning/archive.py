@@ -96,6 +96,12 @@ class FrozenArchive(_Elites):
         self.attempts = attempts
         for number, elite in enumerate(elites):
             self._elites.setdefault(elite.problem_id, {})[elite.cell.projected(cells), number] = elite
+        # Every draw asks for a problem's elites, and they never change.
+        self._in_order = {problem_id: _Elites.elites(self, problem_id) for problem_id in self._elites}
+
+    def elites(self, problem_id: str) -> tuple[Elite, ...]:
+        """The problem's elites sorted by the whole cell that they realise; empty when there are none."""
+        return self._in_order.get(problem_id, ())
 
 
 class EliteArchive(_Elites):

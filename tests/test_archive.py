@@ -184,6 +184,13 @@ def test_a_loaded_archive_is_the_saved_one_and_frozen(tmp_path):
     assert (len(loaded), loaded.attempts, loaded.fingerprints) == (4, 4, FINGERPRINTS)
 
 
+def test_a_loaded_archive_sorts_once_and_not_for_every_draw(tmp_path):
+    loaded = EliteArchive.load(saved(tmp_path), {})
+    assert [elite.response for elite in loaded.elites("p")] == ["in/one/ccc", "join/one/aa", "join/two/b"]
+    assert loaded.elites("p") is loaded.elites("p")
+    assert loaded.elites("nowhere") == ()
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.text(st.characters(codec="utf-8")), max_size=4))
 def test_any_text_comes_back(tmp_path_factory, texts):

@@ -56,3 +56,20 @@ def test_turns_and_targets_are_counted_when_a_round_begins():
     made.begin([Request(PROBLEM, "in")])
     made.begin([Request(PROBLEM, "in")])
     assert (made.progress["p"].turns, made.progress["p"].asked) == (3, {"in": 2})
+
+
+def test_elites_and_covered_problems_are_counted_as_they_come_in():
+    other = Problem("q", "?")
+    made = SearchState(EliteArchive(lambda p, r: None, str.encode, {}), [PROBLEM, other])
+    counts = []
+    for outcome, cell in [
+        (Outcome.WRONG_RESULT, None),
+        (Outcome.INSERTED, IN),
+        (Outcome.NOT_SHORTER, IN),
+        (Outcome.REPLACED, IN),
+        (Outcome.INSERTED, JOIN),
+    ]:
+        made.record([Request(PROBLEM)], [attempt(0, outcome, cell)])
+        counts.append((made.elites, made.covered_problems))
+    assert counts == [(0, 0), (1, 1), (1, 1), (1, 1), (2, 1)]
+    assert (made.progress["p"].cells, made.progress["q"].cells) == (2, 0)

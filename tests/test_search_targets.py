@@ -107,7 +107,7 @@ def test_the_parent_is_of_another_approach_if_there_is_one():
 def test_few_attempts_and_few_cells_come_first():
     settings = SearchSettings(samples_per_target=4)
     turns = {
-        (attempts, cells): turn_order(Progress(attempts=attempts), cells, settings)
+        (attempts, cells): turn_order(Progress(attempts=attempts, cells=cells), settings)
         for attempts in (8, 12, 40)
         for cells in (0, 1, 3)
     }

@@ -26,6 +26,7 @@ from elite_lightning.search.rounds import RoundRunner
 from elite_lightning.search.seeds import SeedLabels
 from elite_lightning.search.settings import SearchSettings
 from elite_lightning.search.state import Request, SearchState
+from elite_lightning.search.turns import Turns
 from elite_lightning.types import Codec, Domain, Judgement, Problem, RolloutEngine
 from elite_lightning.verify import VerificationPool
 
@@ -100,7 +101,10 @@ class ArchiveSearch(ABC):
 
     @abstractmethod
     def turn(self, problem: Problem, state: SearchState) -> int:
-        """Problems with the smallest value are served first; ties go by the problems' order."""
+        """Problems with the smallest value are served first; ties go by the problems' order.
+
+        It is asked again only after the problem was served, so it must follow from the problem's own attempts.
+        """
 
     @abstractmethod
     def request(self, problem: Problem, round_: int, state: SearchState) -> Request:
@@ -174,6 +178,7 @@ class ArchiveSearch(ABC):
         """Carry out rounds until `budget` attempts are made."""
         archive = self.empty_archive(approaches.judge, fingerprints)
         state = SearchState(archive, self.problems, approaches.targets)
+        turns = Turns(self.problems, lambda problem: self.turn(problem, state))
         with SearchJournal(self.journal_path(self.rank), self.meta(self.rank)) as journal:
             runner = RoundRunner(
                 domain=self.domain,
@@ -189,7 +194,7 @@ class ArchiveSearch(ABC):
             )
             round_ = 0
             while state.archive.attempts < budget:
-                samples, requests = self._plan(round_, state)
+                samples, requests = self._plan(round_, state, turns)
                 runner.run(round_, samples, requests)
                 round_ += 1
         return state.archive
@@ -243,7 +248,7 @@ class ArchiveSearch(ABC):
         shares = {"rank": rank, "world_size": self.world_size}
         return {"method": self.method, **self.settings.flat(), **fingerprints, **shares}
 
-    def _plan(self, round_: int, state: SearchState) -> tuple[int, list[Request]]:
+    def _plan(self, round_: int, state: SearchState, turns: Turns) -> tuple[int, list[Request]]:
         """Samples per request, and the requests of a round; a function of what the rounds before brought."""
         # Were all problems served every round, no problem would ever get more than another.
         size = min(self.settings.problems_per_round, ceil(len(self.problems) / 2))
@@ -252,15 +257,11 @@ class ArchiveSearch(ABC):
             return self.settings.seed_samples, [Request(problem) for problem in unseeded]
         samples = self.settings.samples_per_target
         affordable = (self.budget - state.archive.attempts) // samples
-        served = sorted(self.problems, key=lambda problem: self.turn(problem, state))[: min(size, affordable)]
-        requests = [self.request(problem, round_, state) for problem in served]
+        requests = [self.request(problem, round_, state) for problem in turns.take(min(size, affordable))]
         state.begin(requests)
         return samples, requests
 
     def _report_progress(self, round_: int, state: SearchState) -> None:
         if self._on_progress is not None:
-            archive = state.archive
-            covered = len(archive.problem_ids)
-            self._on_progress(
-                SearchProgress(round_, archive.attempts, self.budget, len(self.problems), covered, len(archive))
-            )
+            counts = (len(self.problems), state.covered_problems, state.elites)
+            self._on_progress(SearchProgress(round_, state.archive.attempts, self.budget, *counts))

@@ -33,7 +33,7 @@ class MapElitesSearch(ArchiveSearch):
 
     def turn(self, problem: Problem, state: SearchState) -> int:
         """Few attempts and few occupied cells first."""
-        return turn_order(state.progress[problem.id], len(state.archive.cells(problem.id)), self.settings)
+        return turn_order(state.progress[problem.id], self.settings)
 
     def request(self, problem: Problem, round_: int, state: SearchState) -> Request:
         """A target and mostly a parent; the plain prompt while the problem has no elite (see `plain_every`)."""

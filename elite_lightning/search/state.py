@@ -35,12 +35,17 @@ class SearchState:
         archive: Empty.
         problems: This rank's problems.
         targets: The approaches that may be asked for.
+
+    Attributes:
+        elites: Elites in the archive, counted as they come in: whoever asks after every batch should not count anew.
+        covered_problems: Problems that have one.
     """
 
     def __init__(self, archive: EliteArchive, problems: Iterable[Problem], targets: Sequence[str] = ()) -> None:
         self.archive, self.targets = archive, targets
         self.progress = {problem.id: Progress() for problem in problems}
         self.rates = SuccessRates()
+        self.elites = self.covered_problems = 0
         self._origin: dict[tuple[str, Cell], int] = {}
 
     def parents(self, request: Request) -> tuple[int, ...]:
@@ -65,6 +70,10 @@ class SearchState:
         for request, attempt in zip(requests, attempts, strict=True):
             progress = self.progress[attempt.problem_id]
             progress.attempts += 1
+            if attempt.outcome is Outcome.INSERTED:
+                self.elites += 1
+                self.covered_problems += progress.cells == 0
+                progress.cells += 1
             if attempt.cell is not None and attempt.outcome.correct:
                 progress.found.add(attempt.cell.approach)
             if attempt.cell is not None and attempt.outcome in (Outcome.INSERTED, Outcome.REPLACED):

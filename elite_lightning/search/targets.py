@@ -19,12 +19,14 @@ class Progress:
         attempts: All attempts.
         turns: Rounds after the seed samples that served it.
         asked: Rounds that asked for each approach.
+        cells: Occupied cells of the archive.
         found: Approaches of the correct attempts. Where cells are told apart by the approach, each has an elite.
     """
 
     attempts: int = 0
     turns: int = 0
     asked: Counter[str] = field(default_factory=Counter)
+    cells: int = 0
     found: set[str] = field(default_factory=set)
 
     @property
@@ -112,15 +114,14 @@ def choose_parent(elites: Sequence[Elite], target: str, rng: random.Random) -> E
     return rng.choice(others or elites) if elites else None
 
 
-def turn_order(progress: Progress, cells: int, settings: SearchSettings) -> int:
+def turn_order(progress: Progress, settings: SearchSettings) -> int:
     """Problems with the smallest value are served first: those with few attempts and few occupied cells.
 
     An occupied cell weighs as much as a round of attempts. So a problem in which nothing is found gets more than its
     share, but not all of it for ever.
 
     Args:
-        progress: What was spent on the problem.
-        cells: Its occupied cells.
+        progress: What was spent on the problem, and what came of it.
         settings: `samples_per_target`.
     """
-    return progress.attempts + settings.samples_per_target * cells
+    return progress.attempts + settings.samples_per_target * progress.cells

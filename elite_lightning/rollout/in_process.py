@@ -42,7 +42,7 @@ class InProcessEngine:
 
     Gradients are off by `torch.no_grad`, not by `inference_mode`: a module may keep what it computed in a forward
     pass (sharded wrappers keep gathered weights), and autograd and in-place updates refuse an inference tensor for
-    good. Around a frozen model the caller may add `inference_mode`; it saves about 3 %.
+    good. Around a frozen model the caller may add `inference_mode`.
 
     Args:
         model: A causal language model of transformers, with or without a PEFT adapter, not in a DDP wrapper.

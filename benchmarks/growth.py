@@ -1,84 +1,78 @@
 """Whether a unit of work costs the same at 1, 4 and 16 times the work: search, sampling, verdicts, archive and update.
 
-    python benchmarks/growth.py                      # all parts, about 6 minutes
+    python benchmarks/growth.py                      # all parts, about 5 minutes
     python benchmarks/growth.py --parts archive search_alone
 
-Every line is one part with one thing that grows: the microseconds a unit takes at the smallest size, and what it takes
-at the larger ones as multiples of that. Sizes take turns, and the medians of `--repeats` count. Below 1 is what a
-larger batch saves; what must not happen is a figure far above 1. `search` samples with the bundled model;
-`search_alone` has an engine that answers at once, so that nothing hides what the search itself costs.
+Every line is one part with one thing that grows: the microseconds a unit takes at the smallest size, what it takes at
+the larger ones as multiples of that, and the worst of these. Below 1 is what a larger batch saves; what must not happen
+is a figure far above 1. Sizes take turns, and the medians of `--repeats` count: of processor time, which a busy machine
+changes little, or, where worker processes take part, of time by the clock. The smallest size is one at which what is
+paid once weighs little.
+
+What grows without more operations is memory's distance: a draw of any of 130,000 elites touches some twenty objects
+that no cache of a core holds any more. `tests/test_growth.py` counts operations instead of timing them.
+
+`search` samples with the bundled model; `search_alone` has an engine that answers at once, so that nothing hides what
+the search itself costs. `archive_draws` are replay items, prompts included, as training takes them.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
-import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from archive import attempts_of, insert
+from instant_engine import Characters, Rewriter
 
+from datamodules.elite import EliteStream
 from datamodules.pocketsql.source import PocketSqlSource
-from elite_lightning.archive import EliteArchive
+from elite_lightning.archive import EliteArchive, FrozenArchive
 from elite_lightning.batching import TokenRow, collate, micro_batches
 from elite_lightning.domains.arithmetic import ArithmeticDomain, make_problems
 from elite_lightning.logprobs import response_logprobs
 from elite_lightning.packing import plant, share_prompts
 from elite_lightning.policy import TokenCodec, load_model, load_tokenizer
 from elite_lightning.rollout.in_process import InProcessEngine
-from elite_lightning.sampler import BalancedSampler
 from elite_lightning.search import MapElitesSearch, SearchSettings
-from elite_lightning.types import Completion, FinishReason, Sampling
+from elite_lightning.types import Cell, Elite, Sampling
 from elite_lightning.verify import VerificationPool
 
 BASE = "elite_lightning/assets/pocketsql_base"
 FACTORS = (1, 4, 16)
-# From a size, a function that does the work and returns how many units it was.
-Part = Callable[[int], Callable[[], int]]
+OPEN = ExitStack()
+"""Worker processes that live until the end: starting them is not measured."""
 
 
-class Characters:
-    """One token a character, and one for the end."""
+class Part(NamedTuple):
+    """What is measured.
 
-    fingerprint = "characters"
+    Args:
+        prepare: From a size, a function that does the work and returns how many units it was.
+        size: The smallest size.
+        unit: What is counted, and what grows.
+        clock: `time.perf_counter` where worker processes take part.
+    """
 
-    def encode_prompt(self, text: str) -> list[int]:
-        return [ord(character) for character in text]
-
-    def encode_response(self, text: str) -> list[int]:
-        return [*self.encode_prompt(text), 0]
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return "".join(map(chr, token_ids)).rstrip("\0")
-
-
-class Rewriter:
-    """An engine that answers at once: one of some rewritings of the expression in the prompt, or a wrong one."""
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], n: int, _sampling: Sampling, seed: int
-    ) -> list[list[Completion]]:
-        draws = random.Random(seed)
-        return [[self._answer("".join(map(chr, prompt)), draws) for _ in range(n)] for prompt in prompts]
-
-    def _answer(self, prompt: str, draws: random.Random) -> Completion:
-        first, *terms = re.findall(r"\d+", prompt)[:4]
-        draws.shuffle(terms)
-        form = draws.choice(["{0}*({1}+{2}+{3})", "({1}+{2}+{3})*{0}", "{0}*{1}+{0}*({2}+{3})", "{1}*({0}+{2}+{3})"])
-        ids = (*map(ord, form.format(first, *terms)), 0)
-        return Completion(ids, (0.0,) * len(ids), FinishReason.STOP, "".join(map(chr, ids[:-1])))
+    prepare: Callable[[int], Callable[[], int]]
+    size: int
+    unit: str
+    clock: Callable[[], float] = time.process_time
 
 
 def searching(domain: Any, engine: Any, codec: Any, problems: Sequence[Any], attempts: int, workers: int) -> int:
     settings = SearchSettings(attempts_per_problem=attempts, sampling=Sampling(1.0, 96), seed=0)
     with VerificationPool(domain, workers) as pool, tempfile.TemporaryDirectory() as folder:
-        search = MapElitesSearch(domain, engine, codec, pool, problems, Path(folder), "", settings)
+        here = Path(folder)
+        search = MapElitesSearch(domain, engine, codec, pool, problems, here, "", settings, on_progress=lambda _: None)
         search.run()
         return search.merged().attempts
 
@@ -110,12 +104,16 @@ def sampling(size: int, samples: int = 8) -> Callable[[], int]:
 
 
 def verdicts(size: int) -> Callable[[], int]:
-    source = PocketSqlSource(train_problems=size)
-    pairs = [(problem, problem.data["gold"] + " " * (i + 1)) for problem in source.train() for i in range(4)]
+    source, numbers = PocketSqlSource(train_problems=size), count()
+    problems = source.train()
+    pool = OPEN.enter_context(VerificationPool(source.domain, 1))
 
     def run() -> int:
-        with VerificationPool(source.domain, 1) as pool:
-            return len(pool.judge_many(pairs))
+        before, number = pool.executed, next(numbers)
+        # Other ids each time, or the pool would answer from its memory.
+        fresh = [replace(problem, id=f"{problem.id} {number} {i}") for problem in problems for i in range(16)]
+        pool.judge_many([(problem, problem.data["gold"]) for problem in fresh])
+        return pool.executed - before
 
     return run
 
@@ -136,16 +134,17 @@ def filed(size: int) -> Callable[[], int]:
     return run
 
 
-def draws(size: int) -> Callable[[], int]:
-    archive = insert(attempts_of(size, 32))
-    sampler = BalancedSampler({problem: len(archive.elites(problem)) for problem in archive.problem_ids})
-    return lambda: sum(len(sampler.take(16)) for _ in range(4 * size))
+def draws(size: int, each: int = 8) -> Callable[[], int]:
+    problems = {problem.id: problem for problem in make_problems(size)}
+    elites = [Elite(i, Cell(f"approach {n}", ""), "x" * 60, "", (1,) * 60) for i in problems for n in range(each)]
+    stream = EliteStream(FrozenArchive(elites, {}, 0), problems, ArithmeticDomain(), seed=0)
+    return lambda: sum(len(stream.take(16)) for _ in range(size * each // 16))
 
 
-def update(size: int) -> Callable[[], int]:
+def update(size: int, samples: int = 8) -> Callable[[], int]:
     model, _ = policy()
-    ids = torch.randint(5, 1024, (size, 160), generator=torch.Generator().manual_seed(0)).tolist()
-    rows = [TokenRow(row[:120], [*row[120:], i]) for row in ids for i in range(8)]
+    ids = torch.randint(5, 1024, (size, 120 + 40 * samples), generator=torch.Generator().manual_seed(0)).tolist()
+    rows = [TokenRow(row[:120], row[start : start + 40]) for row in ids for start in range(120, len(row), 40)]
 
     def run() -> int:
         trees = [plant(rows, tree) for tree in share_prompts(rows, 2048)]
@@ -156,31 +155,34 @@ def update(size: int) -> Callable[[], int]:
     return run
 
 
-PARTS: dict[str, tuple[Part, int, str]] = {
-    "search": (search, 64, "attempts, by problems"),
-    "search_longer": (lambda size: search(64, size), 16, "attempts, by attempts a problem"),
-    "search_alone": (search_alone, 256, "attempts, by problems"),
-    "search_alone_longer": (lambda size: search_alone(256, size), 16, "attempts, by attempts a problem"),
-    "sampling": (sampling, 32, "tokens, by prompts"),
-    "sampling_wider": (lambda size: sampling(32, size), 8, "tokens, by samples of a prompt"),
-    "verdicts": (verdicts, 64, "verdicts, by problems"),
-    "archive_inserts": (inserts, 256, "attempts, by problems"),
-    "archive_files": (filed, 128, "elites, by problems"),
-    "archive_draws": (draws, 256, "draws, by problems"),
-    "update": (update, 8, "tokens, by problems"),
+PARTS = {
+    "search": Part(search, 32, "attempts, by problems", time.perf_counter),
+    "search_longer": Part(lambda size: search(32, size), 16, "attempts, by attempts a problem", time.perf_counter),
+    "search_alone": Part(search_alone, 256, "attempts, by problems"),
+    "search_alone_longer": Part(lambda size: search_alone(128, size), 16, "attempts, by attempts a problem"),
+    "sampling": Part(sampling, 16, "tokens, by prompts"),
+    "sampling_wider": Part(lambda size: sampling(16, size), 8, "tokens, by samples of a prompt"),
+    "verdicts": Part(verdicts, 64, "verdicts, by problems", time.perf_counter),
+    "archive_inserts": Part(inserts, 1024, "attempts, by problems"),
+    "archive_files": Part(filed, 128, "elites, by problems"),
+    "archive_draws": Part(draws, 1024, "draws, by problems"),
+    "archive_draws_deeper": Part(lambda size: draws(1024, size), 4, "draws, by elites of a problem"),
+    "update": Part(update, 4, "tokens, by problems"),
+    "update_wider": Part(lambda size: update(4, size), 8, "tokens, by responses of a problem"),
 }
 
 
-def measure(part: Part, size: int, repeats: int) -> list[float]:
+def measure(part: Part, repeats: int) -> list[float]:
     """Seconds a unit at each factor, after one run of the smallest size to warm up."""
-    runs = [part(size * factor) for factor in FACTORS]
-    runs[0]()
+    runs = [part.prepare(part.size * factor) for factor in FACTORS]
+    for run in runs if part.clock is time.perf_counter else runs[:1]:
+        run()
     found: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats):
         for run, seconds in zip(runs, found, strict=True):
-            started = time.perf_counter()
+            started = part.clock()
             units = run()
-            seconds.append((time.perf_counter() - started) / units)
+            seconds.append((part.clock() - started) / units)
     return [median(seconds) for seconds in found]
 
 
@@ -188,15 +190,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", default=[*PARTS], help="any of " + ", ".join(PARTS))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="torch threads")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    print(f"{'':22}{'us a unit':>11}" + "".join(f"{f'{factor}x':>8}" for factor in FACTORS[1:]) + "  unit")
-    for name in [part for part in PARTS if any(part.startswith(prefix) for prefix in given.parts)]:
-        part, size, unit = PARTS[name]
-        seconds = measure(part, size, given.repeats)
-        ratios = "".join(f"{value / seconds[0]:8.2f}" for value in seconds[1:])
-        print(f"{name:22}{seconds[0] * 1e6:11.1f}{ratios}  {unit}", flush=True)
+    print(f"{'':22}{'us a unit':>10}" + "".join(f"{f'{factor}x':>7}" for factor in FACTORS[1:]) + "  worst  unit")
+    with OPEN:
+        for name, part in PARTS.items():
+            if not any(name.startswith(prefix) for prefix in given.parts):
+                continue
+            first, *others = measure(part, given.repeats)
+            ratios = [value / first for value in others]
+            shown = "".join(f"{ratio:7.2f}" for ratio in [*ratios, max(1.0, *ratios)])
+            print(f"{name:22}{first * 1e6:10.1f}{shown}  {part.unit}", flush=True)
 
 
 if __name__ == "__main__":

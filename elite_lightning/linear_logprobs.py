@@ -18,16 +18,23 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 
-def is_plain_linear(head: nn.Module, hidden: Tensor) -> bool:
-    """Whether a head is just `hidden @ weight.T + bias` in the hidden states' own precision.
+def is_plain_linear(head: nn.Module) -> bool:
+    """Whether a head is just `hidden @ weight.T + bias`.
 
     Args:
-        head: Any output head; adapters, quantised and sharded weights are not plain.
+        head: Any output head, with its own `forward` in place; adapters and quantised layers are not plain.
+    """
+    return type(head) is nn.Linear and "forward" not in head.__dict__
+
+
+def is_in_one_precision(head: nn.Module, hidden: Tensor) -> bool:
+    """Whether a plain head's weights are at hand, whole and in the hidden states' own precision.
+
+    Args:
+        head: See `is_plain_linear`.
         hidden: What it would be given.
     """
-    if type(head) is not nn.Linear or "forward" in head.__dict__:
-        return False
-    weight = head.weight
+    weight = cast(nn.Linear, head).weight
     whole = type(weight.data) is Tensor and weight.dtype == hidden.dtype and weight.device == hidden.device
     return whole and not torch.is_autocast_enabled(hidden.device.type)
 
@@ -37,7 +44,7 @@ def linear_logprobs(hidden: Tensor, head: nn.Module, targets: Tensor, temperatur
 
     Args:
         hidden: `[tokens, width]`.
-        head: A plain linear layer, see `is_plain_linear`.
+        head: A plain linear layer, see `is_plain_linear` and `is_in_one_precision`.
         targets: `[tokens]` int64.
         temperature: Softmax temperature.
         chunk_tokens: Tokens whose logits exist at a time. Up to so many are kept for the backward pass; more are made

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from elite_lightning.batching import TokenBatch
-from elite_lightning.linear_logprobs import is_plain_linear, linear_logprobs
+from elite_lightning.linear_logprobs import is_in_one_precision, is_plain_linear, linear_logprobs
 from elite_lightning.tree_attention import ARGUMENT
 
 # Logits of one chunk in float32; one copy of them exists at a time, a few if the head is no plain linear layer. On an
@@ -119,6 +119,7 @@ class _ScoringHead:
     ) -> None:
         self.head = head
         self.head_forward: Callable[..., Tensor] = head.forward
+        self.is_plain = is_plain_linear(head)  # asked now: during the call, its `forward` is this object
         self.batch = batch
         self.temperature = temperature
         self.chunk_tokens = chunk_tokens
@@ -147,7 +148,7 @@ class _ScoringHead:
 
     def _in_chunks(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """Score `hidden` `[tokens, width]`, `chunk_tokens` at a time."""
-        if not self.with_entropy and is_plain_linear(self.head, hidden):
+        if self.is_plain and not self.with_entropy and is_in_one_precision(self.head, hidden):
             return linear_logprobs(hidden, self.head, targets, self.temperature, self.chunk_tokens), None
         if len(targets) <= self.chunk_tokens:
             return self._score(hidden, targets)  # the bound holds without computing anything twice

@@ -3,9 +3,13 @@
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from test_rollout import build
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from elite_lightning.linear_logprobs import is_plain_linear, linear_logprobs
+from elite_lightning.batching import TokenRow, collate
+from elite_lightning.linear_logprobs import is_in_one_precision, is_plain_linear, linear_logprobs
+from elite_lightning.logprobs import token_logprobs
 
 TOKENS, WIDTH, VOCABULARY = 23, 7, 31
 
@@ -90,13 +94,36 @@ def test_no_tokens():
 
 
 def test_other_heads_are_not_plain():
-    hidden, head, _, _ = case(torch.float32)
-    assert is_plain_linear(head, hidden)
-    assert not is_plain_linear(head, hidden.double())
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not is_plain_linear(head, hidden)
+    head = case(torch.float32)[1]
+    assert is_plain_linear(head)
     adapted = get_peft_model(nn.Sequential(head), LoraConfig(r=2, target_modules=["0"]))
-    assert not is_plain_linear(adapted.base_model.model[0], hidden)
+    assert not is_plain_linear(adapted.base_model.model[0])
     head.forward = lambda given: 2 * given
-    assert not is_plain_linear(head, hidden)
-    assert not is_plain_linear(nn.Identity(), hidden)
+    assert not is_plain_linear(head)
+    assert not is_plain_linear(nn.Identity())
+
+
+def test_mixed_precision_is_left_to_the_head_itself():
+    hidden, head, _, _ = case(torch.float32)
+    assert is_in_one_precision(head, hidden)
+    assert not is_in_one_precision(head, hidden.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not is_in_one_precision(head, hidden)
+
+
+@pytest.mark.parametrize("chunk_tokens", [None, 3])
+def test_a_models_plain_head_is_scored_in_one_buffer(chunk_tokens):
+    """Whole logits are never put through a log-softmax, also inside of a model, where the head's place is taken."""
+    model, names = build("llama"), []
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    for with_entropy in (True, False):
+        names.clear()
+        batch = collate([TokenRow([5, 6, 7], [8, 9, 10, 2]), TokenRow([3], [11, 2])])
+        with Names():
+            token_logprobs(model, batch, 0.7, chunk_tokens, with_entropy=with_entropy).logprobs.sum().backward()
+        assert ("aten::_log_softmax" in names) == with_entropy

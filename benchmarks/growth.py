@@ -1,6 +1,6 @@
 """Whether a unit of work costs the same at 1, 4 and 16 times the work: search, sampling, verdicts, archive and update.
 
-    python benchmarks/growth.py                      # all parts, about 5 minutes
+    python benchmarks/growth.py                      # all parts, about 7 minutes
     python benchmarks/growth.py --parts archive search_alone
 
 Every line is one part with one thing that grows: the microseconds a unit takes at the smallest size, what it takes at
@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -48,6 +49,7 @@ from elite_lightning.verify import VerificationPool
 
 BASE = "elite_lightning/assets/pocketsql_base"
 FACTORS = (1, 4, 16)
+NUMBERS = count()
 OPEN = ExitStack()
 """Worker processes that live until the end: starting them is not measured."""
 
@@ -68,23 +70,40 @@ class Part(NamedTuple):
     clock: Callable[[], float] = time.process_time
 
 
-def searching(domain: Any, engine: Any, codec: Any, problems: Sequence[Any], attempts: int, workers: int) -> int:
-    settings = SearchSettings(attempts_per_problem=attempts, sampling=Sampling(1.0, 96), seed=0)
-    with VerificationPool(domain, workers) as pool, tempfile.TemporaryDirectory() as folder:
-        here = Path(folder)
-        search = MapElitesSearch(domain, engine, codec, pool, problems, here, "", settings, on_progress=lambda _: None)
+def searching(pool: VerificationPool, engine: Any, codec: Any, problems: Sequence[Any], attempts: int) -> int:
+    # Another seed each time, or the pool would answer from its memory.
+    settings = SearchSettings(attempts_per_problem=attempts, sampling=Sampling(1.0, 96), seed=next(NUMBERS))
+    with tempfile.TemporaryDirectory() as name:
+        folder, domain = Path(name), pool.domain
+        search = MapElitesSearch(
+            domain, engine, codec, pool, problems, folder, "", settings, on_progress=lambda _: None
+        )
         search.run()
         return search.merged().attempts
 
 
 def search_alone(size: int, attempts: int = 16) -> Callable[[], int]:
     problems = make_problems(size)
-    return lambda: searching(ArithmeticDomain(), Rewriter(), Characters(), problems, attempts, workers=0)
+
+    def run() -> int:
+        with VerificationPool(ArithmeticDomain(), workers=0) as pool:
+            return searching(pool, Rewriter(), Characters(), problems, attempts)
+
+    return run
 
 
 def search(size: int, attempts: int = 16) -> Callable[[], int]:
-    source, (model, codec) = PocketSqlSource(train_problems=size), policy()
-    return lambda: searching(source.domain, InProcessEngine(model, codec), codec, source.train(), attempts, workers=1)
+    source, (model, codec), pool = PocketSqlSource(train_problems=size), policy(), sql_pool()
+    return lambda: searching(pool, InProcessEngine(model, codec), codec, source.train(), attempts)
+
+
+@cache
+def sql_pool() -> VerificationPool:
+    """A pool whose worker has started."""
+    source = PocketSqlSource(train_problems=1)
+    pool = OPEN.enter_context(VerificationPool(source.domain, 1))
+    pool.judge_many([(problem, problem.data["gold"]) for problem in source.train()])
+    return pool
 
 
 def policy() -> tuple[Any, TokenCodec]:
@@ -104,12 +123,10 @@ def sampling(size: int, samples: int = 8) -> Callable[[], int]:
 
 
 def verdicts(size: int) -> Callable[[], int]:
-    source, numbers = PocketSqlSource(train_problems=size), count()
-    problems = source.train()
-    pool = OPEN.enter_context(VerificationPool(source.domain, 1))
+    problems, pool = PocketSqlSource(train_problems=size).train(), sql_pool()
 
     def run() -> int:
-        before, number = pool.executed, next(numbers)
+        before, number = pool.executed, next(NUMBERS)
         # Other ids each time, or the pool would answer from its memory.
         fresh = [replace(problem, id=f"{problem.id} {number} {i}") for problem in problems for i in range(16)]
         pool.judge_many([(problem, problem.data["gold"]) for problem in fresh])
@@ -156,8 +173,8 @@ def update(size: int, samples: int = 8) -> Callable[[], int]:
 
 
 PARTS = {
-    "search": Part(search, 32, "attempts, by problems", time.perf_counter),
-    "search_longer": Part(lambda size: search(32, size), 16, "attempts, by attempts a problem", time.perf_counter),
+    "search": Part(search, 16, "attempts, by problems", time.perf_counter),
+    "search_longer": Part(lambda size: search(16, size), 16, "attempts, by attempts a problem", time.perf_counter),
     "search_alone": Part(search_alone, 256, "attempts, by problems"),
     "search_alone_longer": Part(lambda size: search_alone(128, size), 16, "attempts, by attempts a problem"),
     "sampling": Part(sampling, 16, "tokens, by prompts"),
@@ -175,8 +192,7 @@ PARTS = {
 def measure(part: Part, repeats: int) -> list[float]:
     """Seconds a unit at each factor, after one run of the smallest size to warm up."""
     runs = [part.prepare(part.size * factor) for factor in FACTORS]
-    for run in runs if part.clock is time.perf_counter else runs[:1]:
-        run()
+    runs[0]()
     found: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats):
         for run, seconds in zip(runs, found, strict=True):

@@ -177,7 +177,8 @@ def test_an_adapted_model_attends_to_trees():
         torch.testing.assert_close(line[: len(wanted)], wanted, atol=1e-11, rtol=1e-11)
 
 
-def test_no_mask_over_a_whole_row_is_made():
+@pytest.mark.parametrize("share", [True, False], ids=["trees", "rows"])
+def test_no_mask_over_a_whole_row_is_made(share):
     model, sizes = build("llama", max_position_embeddings=4096), []
 
     class Sizes(TorchDispatchMode):
@@ -186,8 +187,10 @@ def test_no_mask_over_a_whole_row_is_made():
             sizes.extend(part.numel() for part in tree_leaves(out) if isinstance(part, torch.Tensor))
             return out
 
-    rows = [TokenRow([5] * 20, [6] * 20)] * 80
+    tree = plant([TokenRow([5] * 20, [6] * 20)] * 80, range(80))
+    rows = [tree] if share else [TokenRow([5], [6] * 799), TokenRow([5], [6] * 700)]
+    batch = collate(rows)
     with Sizes():
-        response_logprobs(model, collate([plant(rows, range(80))])).sum().backward()
-    time, widest = 20 + 80 * 20, 48  # tokens of the row; the model's feed-forward width, and its vocabulary
-    assert max(sizes) <= 2 * time * widest  # a mask would be time * time
+        response_logprobs(model, batch).sum().backward()
+    tokens, widest = batch.input_ids.numel(), 48  # the model's feed-forward width, and its vocabulary
+    assert max(sizes) <= 2 * tokens * widest  # a mask would be the square of a row

@@ -40,8 +40,11 @@ def test_a_tree_by_hand():
     assert batch.slot_index.tolist() == [0, 1, 2, 4, 5]
     assert batch.attention_mask.tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
     layout = batch.tree
-    assert layout.owner.tolist() == [0, 0, 1]
-    assert [[token for token in row if token] for row in layout.responses.tolist()] == [[2, 3], [4], [6, 7]]
+    assert (layout.longest, layout.counts) == (2, (2, 1))
+    assert layout.blocks.found_at.tolist() == [0, 1, 5, 0, 2, 3, 4, 0, 6, 7]  # prompts, then responses
+    assert layout.blocks.nowhere.tolist() == [3, 7]
+    assert layout.rows.found_at.tolist() == [0, 1, 4, 5, 6, 2, 8, 9, 0, 0]
+    assert layout.rows.nowhere.tolist() == [8, 9]
     first, second, third = layout.visible[:, 0].int().tolist()
     assert first == [[1, 1, 1, 0], [1, 1, 1, 1]]  # two tokens of the prompt, then its own two
     assert second[0] == [1, 1, 1, 0]
@@ -84,6 +87,14 @@ def test_trees_score_as_rows_do_alone(family):
     shared = torch.autograd.grad(logprobs.sum(), list(model.parameters()))
     alone = torch.autograd.grad(torch.cat(expected).sum(), list(model.parameters()))
     assert_alike(shared, alone)
+
+
+def test_a_tree_of_nothing_but_empty_responses_adds_nothing():
+    model = build("llama")
+    logprobs = response_logprobs(model, collate([TokenTree(A, [[], []])]))
+    logprobs.sum().backward()
+    assert logprobs.shape == (2, 0)
+    assert all(weight.grad.abs().sum() == 0 for weight in model.parameters())
 
 
 @pytest.mark.parametrize("name", ["gpt2", "sliding", "eager"])

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from elite_lightning.attention import can_share_prompts
 from elite_lightning.batching import TokenBatch
 from elite_lightning.linear_logprobs import is_in_one_precision, is_plain_linear, linear_logprobs
 from elite_lightning.tree_attention import ARGUMENT
@@ -244,6 +245,9 @@ def _inputs(causal_lm: nn.Module, batch: TokenBatch) -> dict[str, Any]:
     if batch.tree is not None:
         # A mask of four dimensions is handed on as it is; without it, one would be made that nobody looks at.
         inputs |= {ARGUMENT: batch.tree, "attention_mask": batch.attention_mask[None, None].bool()}
+    elif can_share_prompts(causal_lm):
+        # Padding comes last, so causal attention alone keeps it out of sight, and without a mask computes half as much.
+        inputs["attention_mask"] = None
     optional = {"position_ids": batch.position_ids, "use_cache": False}
     return inputs | {name: value for name, value in optional.items() if _accepts(causal_lm, name)}
 

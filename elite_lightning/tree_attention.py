@@ -12,7 +12,7 @@ the backward pass look the attention up again, when nothing would know any more 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -32,34 +32,44 @@ class Branches(NamedTuple):
     responses: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class TreeLayout:
-    """Where prompts and responses lie in a batch of rows `[batch, time]`. All integers are int64.
+class Places(NamedTuple):
+    """Where each of some vectors is found among others. All integers are int64.
 
     Args:
-        prompts: `[longest prompt]`, 0, 1, 2, ...: the columns that hold prompts, and in rows with shorter prompts what
-            follows on them.
-        responses: `[responses, response_time]`, index into the flattened `[batch * time]` of each response token.
-        owner: `[responses]`, the row of each response.
-        visible: `[responses, 1, response_time, longest prompt + response_time]`, bool: what each response token sees
-            of its prompt's and its own response's keys.
-        from_blocks: `[batch * time]`, where each token is in the prompts' columns, flattened, followed by the
-            responses, flattened.
-        to_blocks: The way back; `batch * time` for what is no token.
-        to_responses: `[batch * time]`, where each token is in the flattened responses; their number for others.
+        found_at: `[vectors]`; 0 for one that is found nowhere.
+        nowhere: Which ones are found nowhere.
     """
 
-    prompts: Tensor
-    responses: Tensor
-    owner: Tensor
+    found_at: Tensor
+    nowhere: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLayout:
+    """Where prompts and responses lie in a batch of rows `[batch, time]`.
+
+    Prompts are attended to in a block `[batch, longest prompt]`, responses in one `[responses, response_time]`, both
+    padded. Blocks are flattened, one after the other.
+
+    Args:
+        longest: Tokens of the longest prompt.
+        counts: Responses of each row.
+        visible: `[responses, 1, response_time, longest prompt + response_time]`, bool: what each response token sees
+            of its prompt's and its own response's keys.
+        blocks: Where each place of the blocks is in the flattened rows.
+        rows: Where each token of the flattened rows is in the blocks.
+    """
+
+    longest: int
+    counts: tuple[int, ...]
     visible: Tensor
-    from_blocks: Tensor
-    to_blocks: Tensor
-    to_responses: Tensor
+    blocks: Places
+    rows: Places
 
     def to(self, device: torch.device | str) -> TreeLayout:
         """The same layout on another device."""
-        return TreeLayout(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+        blocks, rows = (Places(*(part.to(device) for part in places)) for places in (self.blocks, self.rows))
+        return TreeLayout(self.longest, self.counts, self.visible.to(device), blocks, rows)
 
 
 def layout_of(rows: Sequence[Branches], time: int) -> TreeLayout:
@@ -69,35 +79,32 @@ def layout_of(rows: Sequence[Branches], time: int) -> TreeLayout:
         rows: Their prompts and responses.
         time: Length of every row, at least that of the longest.
     """
-    longest = max(row.prompt for row in rows)
-    lengths = [length for row in rows for length in row.responses]
-    width = max(lengths, default=0)
-    owner = torch.tensor([index for index, row in enumerate(rows) for _ in row.responses], dtype=torch.int64)
-    starts = [
-        index * time + row.prompt + sum(row.responses[:place])
-        for index, row in enumerate(rows)
-        for place in range(len(row.responses))
-    ]
-    columns, used = torch.arange(width), torch.arange(width) < torch.tensor(lengths, dtype=torch.int64)[:, None]
-    # What pads a response is some token of the batch; nothing looks at it, and what becomes of it is dropped.
-    responses = torch.where(used, torch.tensor(starts, dtype=torch.int64)[:, None] + columns, 0)
-    prompt_lengths = torch.tensor([row.prompt for row in rows])[owner]
-    sees_prompt = (torch.arange(longest) < prompt_lengths[:, None])[:, None].expand(-1, width, -1)
+    prompts = torch.tensor([row.prompt for row in rows])
+    lengths = torch.tensor([length for row in rows for length in row.responses], dtype=torch.int64)
+    longest, width = int(prompts.max()), max((length for row in rows for length in row.responses), default=0)
+    is_prompt, is_response = torch.arange(longest) < prompts[:, None], torch.arange(width) < lengths[:, None]
+    used = torch.cat((is_prompt.flatten(), is_response.flatten()))
+    # Responses follow on their prompt, so both are found in their blocks in the order of the rows.
+    column = torch.arange(time)
+    in_prompt = column < prompts[:, None]
+    in_response = ~in_prompt & (column < torch.tensor([sum(row.responses, row.prompt) for row in rows])[:, None])
+    tokens = torch.cat((in_prompt.flatten().nonzero(), in_response.flatten().nonzero())).flatten()
+    counts = torch.tensor([len(row.responses) for row in rows])
+    sees_prompt = is_prompt.repeat_interleave(counts, 0)[:, None].expand(-1, width, -1)
     sees_itself = torch.ones(width, width, dtype=torch.bool).tril().expand(len(lengths), -1, -1)
-    count, blocks = len(rows) * time, len(rows) * longest
-    token = torch.arange(count).view(len(rows), time)
-    is_prompt = torch.arange(time) < torch.tensor([row.prompt for row in rows])[:, None]
-    from_blocks = torch.zeros(count, dtype=torch.int64)
-    from_blocks[token[is_prompt]] = torch.arange(blocks).view(len(rows), longest)[is_prompt[:, :longest]]
-    slots = torch.arange(responses.numel()).view(responses.shape)
-    from_blocks[responses[used]] = blocks + slots[used]
-    to_blocks = torch.full((blocks + responses.numel(),), count)
-    to_blocks[from_blocks[token[is_prompt]]] = token[is_prompt]
-    to_blocks[blocks + slots[used]] = responses[used]
-    to_responses = torch.full((count,), responses.numel())
-    to_responses[responses[used]] = slots[used]
-    visible = torch.cat((sees_prompt, sees_itself), -1)[:, None]
-    return TreeLayout(torch.arange(longest), responses, owner, visible, from_blocks, to_blocks, to_responses)
+    return TreeLayout(
+        longest,
+        tuple(counts.tolist()),
+        torch.cat((sees_prompt, sees_itself), -1)[:, None],
+        _places(used.nonzero().flatten(), tokens, len(used)),
+        _places(tokens, used.nonzero().flatten(), len(rows) * time),
+    )
+
+
+def _places(which: Tensor, where: Tensor, number: int) -> Places:
+    found_at, nowhere = torch.zeros(number, dtype=torch.int64), torch.ones(number, dtype=torch.bool)
+    found_at[which], nowhere[which] = where, False
+    return Places(found_at, nowhere.nonzero().flatten())
 
 
 def attend(
@@ -143,46 +150,75 @@ def attend(
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, layout: TreeLayout, scaling: float | None) -> Tensor:
     batch, heads, time, _ = query.shape
-    longest = len(layout.prompts)
-    asking, keys, values = (states[:, :, :longest] for states in (query, key, value))
-    # Of a row with a shorter prompt, this computes something for what follows on it too, which is not used.
-    prompts = F.scaled_dot_product_attention(asking, keys, values, is_causal=True, scale=scaling)
-    asking, own_keys, own_values = (_responses(states, layout) for states in (query, key, value))
-    keys = torch.cat((keys.index_select(0, layout.owner), own_keys), 2)
-    values = torch.cat((values.index_select(0, layout.owner), own_values), 2)
-    responses = F.scaled_dot_product_attention(asking, keys, values, attn_mask=layout.visible, scale=scaling)
-    blocks = torch.cat([part.transpose(1, 2).flatten(0, 1) for part in (prompts, responses)])
-    return _moved(blocks, layout.from_blocks, layout.to_blocks).view(batch, time, heads, -1)
+    (asking, own_asking), (keys, own_keys), (values, own_values) = (
+        _in_blocks(states, layout) for states in (query, key, value)
+    )
+    # Of a row with a shorter prompt, this computes something for what pads it too, which is not used.
+    prompts = _sdpa(asking, keys, values, is_causal=True, scale=scaling)
+    keys, values = _in_front(keys, own_keys, layout.counts), _in_front(values, own_values, layout.counts)
+    responses = _sdpa(own_asking, keys, values, attn_mask=layout.visible, scale=scaling)
+    blocks = torch.cat((prompts.flatten(0, 1), responses.flatten(0, 1)))
+    return _moved(blocks, layout.rows, layout.blocks).view(batch, time, heads, -1)
 
 
-def _responses(states: Tensor, layout: TreeLayout) -> Tensor:
-    """`[batch, heads, time, size]` to `[responses, heads, response_time, size]`."""
-    tokens = states.transpose(1, 2).flatten(0, 1)
-    moved = _moved(tokens, layout.responses.flatten(), layout.to_responses)
-    return moved.view(*layout.responses.shape, *tokens.shape[1:]).transpose(1, 2)
+def _sdpa(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+    """Attention with time before heads, `[rows, time, heads, size]`."""
+    query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    return F.scaled_dot_product_attention(query, key, value, **options).transpose(1, 2)
 
 
-def _moved(values: Tensor, there: Tensor, back: Tensor) -> Tensor:
-    return cast(Tensor, _Moved.apply(values, there, back))  # type: ignore[no-untyped-call]
+def _in_blocks(states: Tensor, layout: TreeLayout) -> tuple[Tensor, Tensor]:
+    """`[batch, heads, time, size]` to `[batch, longest, heads, size]` and `[responses, response_time, heads, size]`."""
+    batch, heads, _, size = states.shape
+    blocks = _moved(states.transpose(1, 2).flatten(0, 1), layout.blocks, layout.rows)
+    count, _, width, _ = layout.visible.shape
+    prompts, responses = torch.split(blocks, [batch * layout.longest, count * width])
+    return prompts.view(batch, layout.longest, heads, size), responses.view(count, width, heads, size)
+
+
+def _moved(values: Tensor, there: Places, back: Places) -> Tensor:
+    return cast(Tensor, _Moved.apply(values, *there, *back))  # type: ignore[no-untyped-call]
+
+
+def _in_front(prompts: Tensor, own: Tensor, counts: tuple[int, ...]) -> Tensor:
+    return cast(Tensor, _InFront.apply(prompts, own, counts))  # type: ignore[no-untyped-call]
 
 
 class _Moved(torch.autograd.Function):
-    """`values[there]`, where no value is moved twice: so gradients are moved back instead of being added up.
-
-    `back` has for each value where it went, and the number of places for a value that went nowhere.
-    """
+    """`values` at other places, where none is moved twice: so gradients are moved back instead of being added up."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, there: Tensor, back: Tensor) -> Tensor:
-        ctx.save_for_backward(back)
-        return values.index_select(0, there)
+    def forward(ctx: Any, values: Tensor, found_at: Tensor, nowhere: Tensor, *back: Tensor) -> Tensor:
+        ctx.save_for_backward(*back)
+        return values.index_select(0, found_at).index_fill_(0, nowhere, 0)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (back,) = ctx.saved_tensors
-        nothing = gradient.new_zeros(1, *gradient.shape[1:])
-        return torch.cat((gradient, nothing)).index_select(0, back), None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        found_at, nowhere = ctx.saved_tensors
+        return gradient.index_select(0, found_at).index_fill_(0, nowhere, 0), None, None, None, None
+
+
+class _InFront(torch.autograd.Function):
+    """`[responses, longest + response_time, ...]`: each response's vectors behind a copy of its prompt's.
+
+    Gradients of a prompt's copies are summed in a fixed order, which an index with repetitions would not promise.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, prompts: Tensor, own: Tensor, counts: tuple[int, ...]) -> Tensor:
+        ctx.longest, ctx.counts = prompts.shape[1], counts
+        both = own.new_empty(len(own), prompts.shape[1] + own.shape[1], *own.shape[2:])
+        for copies, prompt in zip(torch.split(both, [*counts]), prompts, strict=True):
+            copies[:, : ctx.longest] = prompt
+        both[:, ctx.longest :] = own
+        return both
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        of_copies, of_own = torch.split(gradient, [ctx.longest, gradient.shape[1] - ctx.longest], 1)
+        return torch.stack([copies.sum(0) for copies in torch.split(of_copies, [*ctx.counts])]), of_own, None
 
 
 AttentionInterface.register("sdpa", attend)

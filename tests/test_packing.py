@@ -40,8 +40,11 @@ def test_a_tree_by_hand():
     assert batch.slot_index.tolist() == [0, 1, 2, 4, 5]
     assert batch.attention_mask.tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
     layout = batch.tree
-    assert layout.owner.tolist() == [0, 0, 1]
-    assert [[token for token in row if token] for row in layout.responses.tolist()] == [[2, 3], [4], [6, 7]]
+    assert (layout.longest, layout.counts) == (2, (2, 1))
+    assert layout.blocks.found_at.tolist() == [0, 1, 5, 0, 2, 3, 4, 0, 6, 7]  # prompts, then responses
+    assert layout.blocks.nowhere.tolist() == [3, 7]
+    assert layout.rows.found_at.tolist() == [0, 1, 4, 5, 6, 2, 8, 9, 0, 0]
+    assert layout.rows.nowhere.tolist() == [8, 9]
     first, second, third = layout.visible[:, 0].int().tolist()
     assert first == [[1, 1, 1, 0], [1, 1, 1, 1]]  # two tokens of the prompt, then its own two
     assert second[0] == [1, 1, 1, 0]
@@ -84,6 +87,14 @@ def test_trees_score_as_rows_do_alone(family):
     shared = torch.autograd.grad(logprobs.sum(), list(model.parameters()))
     alone = torch.autograd.grad(torch.cat(expected).sum(), list(model.parameters()))
     assert_alike(shared, alone)
+
+
+def test_a_tree_of_nothing_but_empty_responses_adds_nothing():
+    model = build("llama")
+    logprobs = response_logprobs(model, collate([TokenTree(A, [[], []])]))
+    logprobs.sum().backward()
+    assert logprobs.shape == (2, 0)
+    assert all(weight.grad.abs().sum() == 0 for weight in model.parameters())
 
 
 @pytest.mark.parametrize("name", ["gpt2", "sliding", "eager"])
@@ -177,7 +188,8 @@ def test_an_adapted_model_attends_to_trees():
         torch.testing.assert_close(line[: len(wanted)], wanted, atol=1e-11, rtol=1e-11)
 
 
-def test_no_mask_over_a_whole_row_is_made():
+@pytest.mark.parametrize("share", [True, False], ids=["trees", "rows"])
+def test_no_mask_over_a_whole_row_is_made(share):
     model, sizes = build("llama", max_position_embeddings=4096), []
 
     class Sizes(TorchDispatchMode):
@@ -186,8 +198,10 @@ def test_no_mask_over_a_whole_row_is_made():
             sizes.extend(part.numel() for part in tree_leaves(out) if isinstance(part, torch.Tensor))
             return out
 
-    rows = [TokenRow([5] * 20, [6] * 20)] * 80
+    tree = plant([TokenRow([5] * 20, [6] * 20)] * 80, range(80))
+    rows = [tree] if share else [TokenRow([5], [6] * 799), TokenRow([5], [6] * 700)]
+    batch = collate(rows)
     with Sizes():
-        response_logprobs(model, collate([plant(rows, range(80))])).sum().backward()
-    time, widest = 20 + 80 * 20, 48  # tokens of the row; the model's feed-forward width, and its vocabulary
-    assert max(sizes) <= 2 * time * widest  # a mask would be time * time
+        response_logprobs(model, batch).sum().backward()
+    tokens, widest = batch.input_ids.numel(), 48  # the model's feed-forward width, and its vocabulary
+    assert max(sizes) <= 2 * tokens * widest  # a mask would be the square of a row

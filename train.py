@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-# Torch's threads spin while they wait for each other. Where another process has taken a core, they would go on for
-# milliseconds, dozens of times a millisecond's work; so they spin for a moment only. OpenMP reads this when torch is
-# loaded, and a user's own setting stays.
+# Torch's threads spin while they wait for each other. Where another process has taken the core of one, the others would
+# spin until it has run again, at every operation: two threads were seen to take thirty times as long as one. So they
+# spin for a moment only, and then sleep. OpenMP reads this when torch is loaded; a user's own setting stays.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 

@@ -92,11 +92,8 @@ class TokenBatch:
 
     def to(self, device: torch.device | str) -> TokenBatch:
         """The same batch on another device."""
-        moved = {name: part.to(device) for name, part in self._parts() if part is not None}
-        return TokenBatch(**moved)
-
-    def _parts(self) -> list[tuple[str, Any]]:
-        return [(field.name, getattr(self, field.name)) for field in fields(self)]
+        parts: list[tuple[str, Any]] = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        return TokenBatch(**{name: part.to(device) for name, part in parts if part is not None})
 
 
 def collate(rows: Sequence[TokenRow | TokenTree], pad_id: int = 0) -> TokenBatch:

@@ -64,6 +64,15 @@ def teach_letters(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, s
         optimizer.zero_grad()
 
 
+@pytest.fixture(scope="module")
+def one_thread():
+    """Models this small are slower on more threads, and much slower beside other processes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def tiny_policy(tmp_path_factory):
     """Folder of a tiny policy, with its tokenizer, that answers with words of a few letters."""

@@ -68,17 +68,10 @@ def build(name, **changes):
     return model(config(**(SHAPE | HEADS | ENDS | own | changes))).eval()
 
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 MODELS = ["llama", "qwen3", "gpt2", "sliding", "eager"]
 _CACHED = {}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Models this small are slower on more threads, and much slower beside other processes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(params=MODELS)
@@ -266,6 +259,28 @@ def test_keys_are_freed_when_sampling_ends(llama, share):
     finally:
         gc.enable()
         hook.remove()
+
+
+def test_the_prompts_own_caches_are_freed_when_rows_have_a_copy(llama):
+    prefilled, alive = [], []
+
+    def note(_module, _args, kwargs):
+        cache = kwargs.get("cache", kwargs.get("past_key_values"))
+        if type(cache) is SlotCache:
+            prefilled.append(weakref.ref(cache))
+        else:
+            alive.append(sum(reference() is not None for reference in prefilled))
+
+    hook = llama.register_forward_pre_hook(note, with_kwargs=True)
+    gc.disable()
+    try:
+        InProcessEngine(llama, Codec(), prefill_tokens=40).generate(PROMPTS, 2, Sampling(1.0, 4), seed=0)
+    finally:
+        gc.enable()
+        hook.remove()
+    assert alive[0] == len(prefilled) > 1
+    assert len(alive) > 2
+    assert set(alive[1:]) == {0}
 
 
 def test_a_model_that_cannot_share_prefixes_is_named():

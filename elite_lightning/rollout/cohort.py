@@ -35,6 +35,14 @@ class Admitted:
     prefilled: Prefilled | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """How many rows a prompt has, and how many cached tokens."""
+
+    count: int
+    length: int
+
+
 @dataclass(slots=True)
 class _Layer:
     """Keys and values of one layer.
@@ -64,17 +72,20 @@ class Cohort:
     def __init__(self, admitted: Sequence[Admitted], columns: int, device: torch.device) -> None:
         self.columns, self.device = columns, device
         self.column = -1  # where the next token goes; `advance` comes first
-        self.admitted = list(admitted)
+        self.prompts = [_Prompt(prompt.count, prompt.length) for prompt in admitted]
         self.layers: list[_Layer] = []
+        self._sources = _sources(admitted, device)
         self._regroup()
 
     @property
     def size(self) -> int:
         """Rows."""
-        return sum(prompt.count for prompt in self.admitted)
+        return sum(prompt.count for prompt in self.prompts)
 
     def advance(self) -> None:
         """Go to the next column; the last one again when all rows have ended and wait to be taken out."""
+        if self.column == 0:  # every layer has its copy of the prompts, so their own caches may be freed
+            self._sources = []
         self.column = min(self.column + 1, self.columns - 1)
 
     def keep(self, rows: torch.Tensor) -> None:
@@ -83,19 +94,17 @@ class Cohort:
         Args:
             rows: `[kept]` int64, rising.
         """
-        counts = self._prompt_of[rows].bincount(minlength=len(self.admitted)).tolist()
+        counts = self._prompt_of[rows].bincount(minlength=len(self.prompts)).tolist()
         used = [index for index, count in enumerate(counts) if count]
         prompts = None if len(used) == len(counts) else torch.tensor(used, dtype=torch.int64, device=self.device)
-        longest = max((self.admitted[index].length for index in used), default=0)
+        longest = max((self.prompts[index].length for index in used), default=0)
         for layer in self.layers:
             layer.keys, layer.values = self._kept(layer.keys, rows), self._kept(layer.values, rows)
             if prompts is not None:
                 keys, values = self._apart(layer.prompt_keys), self._apart(layer.prompt_values)
                 layer.prompt_keys = keys[prompts, :, :, :longest].flatten(0, 1)
                 layer.prompt_values = values[prompts, :, :longest].flatten(0, 1)
-        self.admitted = [
-            Admitted(counts[index], self.admitted[index].length, self.admitted[index].prefilled) for index in used
-        ]
+        self.prompts = [_Prompt(counts[index], self.prompts[index].length) for index in used]
         self._regroup()
 
     def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -116,7 +125,7 @@ class Cohort:
         own = torch.bmm(query.reshape(-1, group, size), mine.keys[:, used].mT).view(rows, heads, group, -1)
         prompt = torch.bmm(self._by_prompt(query), mine.prompt_keys)
         if self._padding is not None:
-            prompt.view(len(self.admitted), heads, -1, self._longest).masked_fill_(self._padding, -torch.inf)
+            prompt.view(len(self.prompts), heads, -1, self._longest).masked_fill_(self._padding, -torch.inf)
         scores = torch.cat((prompt, self._by_prompt(own)), -1)
         weights = scores.softmax(-1, dtype=torch.float32).to(value.dtype)
         from_prompt = torch.bmm(weights[..., : self._longest], mine.prompt_values)
@@ -140,22 +149,22 @@ class Cohort:
         if self._most == 1:
             return rows.reshape(-1, group, size)
         rows = rows if self._members is None else rows[self._members]
-        grouped = rows.view(len(self.admitted), -1, heads, group, size).transpose(1, 2)
-        return grouped.reshape(len(self.admitted) * heads, -1, size)
+        grouped = rows.view(len(self.prompts), -1, heads, group, size).transpose(1, 2)
+        return grouped.reshape(len(self.prompts) * heads, -1, size)
 
     def _by_row(self, grouped: torch.Tensor, heads: int, group: int) -> torch.Tensor:
         """The way back."""
         size = grouped.shape[-1]
         if self._most == 1:
             return grouped.view(-1, heads, group, size)
-        rows = grouped.view(len(self.admitted), heads, -1, group, size).transpose(1, 2)
+        rows = grouped.view(len(self.prompts), heads, -1, group, size).transpose(1, 2)
         rows = rows.reshape(-1, heads, group, size)
         return rows if self._place is None else rows[self._place]
 
     def _regroup(self) -> None:
         """Which row is whose, where prompts have different numbers of rows."""
-        counts = torch.tensor([prompt.count for prompt in self.admitted], dtype=torch.int64)
-        lengths = torch.tensor([prompt.length for prompt in self.admitted], dtype=torch.int64)
+        counts = torch.tensor([prompt.count for prompt in self.prompts], dtype=torch.int64)
+        lengths = torch.tensor([prompt.length for prompt in self.prompts], dtype=torch.int64)
         self._longest = int(lengths.max()) if len(lengths) else 0
         padding = torch.arange(self._longest) >= lengths[:, None]
         self._padding = padding[:, None, None].to(self.device) if padding.any() else None
@@ -172,11 +181,11 @@ class Cohort:
     def _reserve(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> _Layer:
         """Memory for the responses, and the prompts' keys and values side by side, padded on the right."""
         (rows, heads, _, size), value_size = keys.shape, values.shape[-1]
-        prompts, longest, columns = len(self.admitted), self._longest, min(_GROWTH, self.columns)
+        prompts, longest, columns = len(self.prompts), self._longest, min(_GROWTH, self.columns)
         # What lies behind a prompt's end must be finite: its weight is 0, and 0 times a NaN would still be NaN.
         prompt_keys = keys.new_zeros(prompts, heads, size, longest)
         prompt_values = values.new_zeros(prompts, heads, longest, value_size)
-        for cache, places, sources in self._sources():
+        for cache, places, sources in self._sources:
             theirs = cache.slot_layers[layer]
             width = min(longest, theirs.length)
             prompt_keys[places, :, :, :width] = theirs.keys[sources, :, :width].transpose(-1, -2)
@@ -187,20 +196,6 @@ class Cohort:
             prompt_keys.flatten(0, 1),
             prompt_values.flatten(0, 1),
         )
-
-    def _sources(self) -> list[tuple[SlotCache, torch.Tensor, torch.Tensor]]:
-        """Caches in which prompts lie; which prompts, and in which rows."""
-        found: dict[int, tuple[SlotCache, list[int], list[int]]] = {}
-        for place, prompt in enumerate(self.admitted):
-            if prompt.prefilled is not None:
-                cache, row = prompt.prefilled
-                _, places, rows = found.setdefault(id(cache), (cache, [], []))
-                places.append(place)
-                rows.append(row)
-        return [
-            (cache, torch.tensor(places, device=self.device), torch.tensor(rows, device=self.device))
-            for cache, places, rows in found.values()
-        ]
 
     def _grown(self, stored: torch.Tensor) -> torch.Tensor:
         lines, columns, size = stored.shape
@@ -216,5 +211,20 @@ class Cohort:
 
     def _apart(self, stored: torch.Tensor) -> torch.Tensor:
         """`[prompts * heads, ...]` to `[prompts, heads, ...]`."""
-        prompts = len(self.admitted)
+        prompts = len(self.prompts)
         return stored.view(prompts, stored.shape[0] // prompts, *stored.shape[1:])
+
+
+def _sources(admitted: Sequence[Admitted], device: torch.device) -> list[tuple[SlotCache, torch.Tensor, torch.Tensor]]:
+    """Caches in which prompts lie; which prompts, and in which rows."""
+    found: dict[int, tuple[SlotCache, list[int], list[int]]] = {}
+    for place, prompt in enumerate(admitted):
+        if prompt.prefilled is not None:
+            cache, row = prompt.prefilled
+            _, places, rows = found.setdefault(id(cache), (cache, [], []))
+            places.append(place)
+            rows.append(row)
+    return [
+        (cache, torch.tensor(places, device=device), torch.tensor(rows, device=device))
+        for cache, places, rows in found.values()
+    ]

@@ -63,17 +63,7 @@ class SharedMemory:
         return alive.nonzero().flatten()
 
     def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """Write one new token of each row, and let it attend to its prompt and its response.
-
-        Args:
-            layer: Index of the layer.
-            query: `[rows, heads, queries of a head, head size]`, scaled.
-            key: `[rows, heads, 1, head size]`.
-            value: `[rows, heads, 1, value size]`.
-
-        Returns:
-            `[rows, heads, queries of a head, value size]`.
-        """
+        """`Cohort.attend` for the rows of all cohorts, one cohort after the other."""
         sizes = [cohort.size for cohort in self.cohorts]
         if len(sizes) == 1:
             return self.cohorts[0].attend(layer, query, key, value)

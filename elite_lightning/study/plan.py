@@ -67,7 +67,8 @@ class StudyPlan:
         reference: The arm that the others are compared to.
         searches: Name to a search that is made once; see `Arm.search`.
         search_seed: Seed of all shared searches, whatever the seed of the run.
-        parallel: Runs at once. Each takes what its configuration says: on a CPU about a core and a half.
+        parallel: Runs at once. They share the cores: each has as many threads as its configuration says, or its share
+            of the cores if that is less.
         overrides: What differs from the file in every arm and search; an arm's own overrides go on top.
 
     Raises:
